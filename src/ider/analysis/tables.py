@@ -1,0 +1,166 @@
+"""Tables of finished runs, from their summaries: methods compared, answers compared, one run in full.
+
+print(to_markdown(comparison_table(summaries)))
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ider.analysis.columns import ANSWER_COLUMNS, COLUMNS, METRICS, MISSING, Column, column
+from ider.analysis.render import Cell, Heading, Table, to_csv, to_latex, to_markdown, to_rich
+from ider.errors import UserError
+from ider.records import ANSWERS, Summary
+
+__all__ = [
+    "ANSWER_COLUMNS",
+    "COLUMNS",
+    "METRICS",
+    "Cell",
+    "Column",
+    "Heading",
+    "Table",
+    "answers_table",
+    "column",
+    "comparison_table",
+    "run_table",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+    "to_rich",
+]
+
+
+def comparison_table(
+    summaries: Sequence[Summary],
+    columns: Sequence[Column] = COLUMNS,
+    *,
+    ceilings: Collection[str] = ("joint",),
+) -> Table:
+    """One row a method, mean ± std over its seeds, the best of each column marked.
+
+    `ceilings` are methods that break the rules of the game (joint sees every task at once): they come last, under a
+    rule, and are never the best. Methods that print the same share the mark; a single contestant gets none.
+    """
+    benchmark = _benchmark(summaries)
+    ranked = [summary for summary in summaries if summary["method"] not in ceilings]
+    above = [summary for summary in summaries if summary["method"] in ceilings]
+    ordered = [*ranked, *above]
+    extras = _extras(ordered)
+    measured = [_column_cells(each, [summary["metrics"] for summary in ordered], len(ranked)) for each in columns]
+    rows = tuple(
+        (Cell(_label(summary, ceilings)), *_extra_cells(summary, extras), *(cells[row] for cells in measured))
+        for row, summary in enumerate(ordered)
+    )
+    header = (Heading("Method"), *_extra_headings(extras), *_measured_headings(columns))
+    return Table(_title(benchmark, ordered, extras), header, rows, (len(ranked),) if ranked and above else ())
+
+
+def answers_table(summaries: Sequence[Summary], columns: Sequence[Column] = ANSWER_COLUMNS) -> Table:
+    """Three rows a method, one an answer, so that calibration is seen with its sign for each of them.
+
+    A star marks the answer whose metrics the run reports as its headline.
+    """
+    benchmark = _benchmark(summaries)
+    extras = [name for name in _extras(summaries) if name != "Answer"]
+    rows = tuple(
+        (Cell(summary["method"] if answer == ANSWERS[0] else ""), *_extra_cells(summary, extras), *cells)
+        for summary in summaries
+        for answer in ANSWERS
+        for cells in [_answer_cells(summary, answer, columns)]
+    )
+    header = (Heading("Method"), *_extra_headings(extras), Heading("Answer"), *_measured_headings(columns))
+    title = f"{_title(benchmark, summaries, [*extras, 'Answer'])}; * is the headline"
+    return Table(title, header, rows, tuple(range(len(ANSWERS), len(rows), len(ANSWERS))))
+
+
+def run_table(summary: Summary) -> Table:
+    """Every metric of one run, with what it means; a metric this version does not know is listed by its name."""
+    metrics = summary["metrics"]
+    known = [each.name for each in METRICS if each.name in metrics]
+    names = [*known, *(name for name in metrics if name not in known)]
+    header = (Heading("Metric"), *(Heading(text, "number") for text in ("Mean", "Std", "n")), Heading("Meaning"))
+    title = f"{summary['method']} on {_title(summary['benchmark'], [summary], _extras([summary]))}"
+    return Table(title, header, tuple(_metric_row(name, metrics[name]) for name in names))
+
+
+def _metric_row(name: str, spread: Mapping[str, Any]) -> tuple[Cell, ...]:
+    found = next((each for each in METRICS if each.name == name), None)
+    shown = found or Column(name, name, "", "high", "", digits=3)
+    mean, std = spread["mean"], spread["std"]
+    numbers = (
+        Cell(shown.number(mean), mean=mean),
+        Cell(MISSING if std is None else f"{std:.{shown.digits}f}", mean=std),
+        Cell(str(spread["n"]), mean=spread["n"]),
+    )
+    return Cell(found.heading if found else name), *numbers, Cell(shown.meaning)
+
+
+def _column_cells(shown: Column, metrics: Sequence[Mapping[str, Any]], contestants: int) -> list[Cell]:
+    """The cells of one column; only the first `contestants` rows can be its best."""
+    spreads = [row.get(shown.name, {}) for row in metrics]
+    scores = [shown.score(each["mean"]) for each in spreads[:contestants] if each.get("mean") is not None]
+    top = max(scores) if len(scores) > 1 else None
+    return [
+        _cell(shown, each, row < contestants and each.get("mean") is not None and shown.score(each["mean"]) == top)
+        for row, each in enumerate(spreads)
+    ]
+
+
+def _answer_cells(summary: Summary, answer: str, columns: Sequence[Column]) -> tuple[Cell, ...]:
+    label = f"{answer} *" if answer == _answer(summary) else answer
+    return Cell(label), *(_cell(each, summary["answers"][answer].get(each.name, {})) for each in columns)
+
+
+def _cell(shown: Column, spread: Mapping[str, Any], best: bool = False) -> Cell:
+    mean, std = spread.get("mean"), spread.get("std")
+    return Cell(shown.spread(mean, std), best, mean, std)
+
+
+def _benchmark(summaries: Sequence[Summary]) -> str:
+    """The one benchmark of all summaries: numbers of different ones do not belong in one column."""
+    if not summaries:
+        raise UserError("a table needs at least one summary, got none")
+    names = sorted({str(summary["benchmark"]) for summary in summaries})
+    if len(names) > 1:
+        raise UserError(f"a table compares runs on one benchmark, got {', '.join(names)}")
+    return names[0]
+
+
+def _label(summary: Summary, ceilings: Collection[str]) -> str:
+    return f"{summary['method']} (ceiling)" if summary["method"] in ceilings else str(summary["method"])
+
+
+def _answer(summary: Summary) -> str:
+    return str(summary["config"]["evaluation"]["answer"])
+
+
+_EXTRAS = {"Memory": lambda summary: str(summary["memory"]), "Answer": _answer}
+
+
+def _extras(summaries: Sequence[Summary]) -> list[str]:
+    """What the runs do not have in common, besides the method: a column each, instead of a word in the title."""
+    return [name for name, read in _EXTRAS.items() if len({read(summary) for summary in summaries}) > 1]
+
+
+def _extra_headings(extras: Sequence[str]) -> tuple[Heading, ...]:
+    return tuple(Heading(name) for name in extras)
+
+
+def _extra_cells(summary: Summary, extras: Sequence[str]) -> tuple[Cell, ...]:
+    return tuple(Cell(_EXTRAS[name](summary)) for name in extras)
+
+
+def _measured_headings(columns: Sequence[Column]) -> tuple[Heading, ...]:
+    return tuple(Heading(each.heading, "spread") for each in columns)
+
+
+def _title(benchmark: str, summaries: Sequence[Summary], extras: Sequence[str]) -> str:
+    """What is in the table; what all runs have in common is said here, unless it is the default."""
+    answer = _answer(summaries[0])
+    memory = "" if "Memory" in extras else f", memory {summaries[0]['memory']}"
+    scored = "" if "Answer" in extras or answer == ANSWERS[0] else f", {answer} answer"
+    counts = sorted({len(summary["seeds"]) for summary in summaries})
+    if counts == [1]:
+        return f"{benchmark}{memory}{scored}: one seed"
+    seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{benchmark}{memory}{scored}: mean ± standard deviation over {seeds} seeds"

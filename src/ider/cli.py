@@ -1,0 +1,296 @@
+"""The command line: every command parses, calls the library and prints; none of them computes."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ider.analysis.render import to_csv, to_latex, to_markdown, to_rich
+from ider.analysis.tables import answers_table, comparison_table, run_table
+from ider.config import RunConfig, as_dict, read
+from ider.errors import RunError, UserError, unknown
+from ider.methods import METHODS
+from ider.progress import Display
+from ider.recipes import BENCHMARKS as RECIPES
+from ider.recipes import recipe, recipes
+from ider.records import Summary, load_records
+from ider.settings import overlay, override, settings, to_toml
+from ider.streams.benchmarks import BENCHMARKS
+from ider.sweeps import folders
+
+app = typer.Typer(
+    help="Reliable class-incremental learning with idempotent experience replay.",
+    epilog="Start with: ider compare --methods er,er+id",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+out, err = Console(), Console(stderr=True)
+
+Benchmark = Annotated[
+    str | None, typer.Option("--benchmark", "-b", help="The stream of tasks [digits] (see: ider list benchmarks).")
+]
+Memory = Annotated[int | None, typer.Option(help="Slots of the memory [the benchmark's first published size].")]
+Seeds = Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2 [0].")]
+NumSeeds = Annotated[int | None, typer.Option(min=1, help="Seeds 0 to N-1.")]
+Epochs = Annotated[int | None, typer.Option(help="Passes over each task; the learning-rate schedule scales along.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Any setting (see: ider list settings); repeatable."),
+]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda [auto].")]
+Precision = Annotated[str | None, typer.Option(help="auto, fp32 or bf16 [auto].")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results [below runs/].")]
+Folder = Annotated[Path, typer.Argument(help="Folder of a run or a comparison.")]
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors as one clear line: a user's mistake ends with exit code 2, a failure with 1, Ctrl-C with 130."""
+
+    @wraps(command)
+    def wrapper(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except UserError as error:
+            raise _failed(str(error), 2) from None
+        except (RunError, OSError) as error:
+            raise _failed(str(error), 1) from None
+        except KeyboardInterrupt:
+            raise _failed("stopped; what is done is kept (go on with: ider resume DIR)", 130) from None
+
+    return wrapper
+
+
+def _failed(message: str, code: int) -> typer.Exit:
+    err.print(f"ider: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(code)
+
+
+@app.command(epilog="Example: ider run --method er+id --memory 30 --num-seeds 3 --set train.lr=0.05")
+@guarded
+def run(
+    benchmark: Benchmark = None,
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="A method or recipe [er+id] (see: ider list recipes).")
+    ] = None,
+    memory: Memory = None,
+    seeds: Seeds = None,
+    num_seeds: NumSeeds = None,
+    epochs: Epochs = None,
+    set_: Set = None,
+    device: Device = None,
+    precision: Precision = None,
+    out_: Out = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A configuration (TOML), or the record of a run to repeat (JSON).")
+    ] = None,
+) -> None:
+    """Take one method through a benchmark, with one or more seeds."""
+    base = (
+        _from_file(config, benchmark, method, memory)
+        if config
+        else recipe(benchmark or "digits", method or "er+id", memory)
+    )
+    chosen = _adjusted(base, _assignments(epochs, device, precision, set_), _seeds(seeds, num_seeds))
+    folder = out_ or Path("runs") / f"{chosen.benchmark}-m{chosen.memory.size}-{chosen.recipe}"
+    out.print(to_toml(as_dict(chosen)), markup=False, highlight=False)
+    with Display(out, len(chosen.seeds)) as display:
+        summary = folders.start_run(chosen, folder, display)
+    _report([summary], folder)
+
+
+@app.command(epilog="Example: ider compare --methods finetune,er,er+id --memory 30 --num-seeds 5")
+@guarded
+def compare(
+    benchmark: Benchmark = None,
+    methods: Annotated[
+        str, typer.Option("--methods", "-m", help="Methods or recipes, separated by commas.")
+    ] = "finetune,er,er-matched,er+id,joint",
+    memory: Memory = None,
+    seeds: Seeds = None,
+    num_seeds: NumSeeds = None,
+    epochs: Epochs = None,
+    set_: Set = None,
+    device: Device = None,
+    precision: Precision = None,
+    out_: Out = None,
+) -> None:
+    """Take several methods through the same benchmark with the same seeds, and set them side by side."""
+    bases = [recipe(benchmark or "digits", name.strip(), memory) for name in methods.split(",") if name.strip()]
+    if not bases:
+        raise UserError("--methods names no method")
+    chosen = [
+        _adjusted(base, _assignments(epochs, device, precision, set_), _seeds(seeds, num_seeds)) for base in bases
+    ]
+    folder = out_ or Path("runs") / f"{chosen[0].benchmark}-m{chosen[0].memory.size}"
+    with Display(out, sum(len(config.seeds) for config in chosen)) as display:
+        summaries = folders.start_comparison(chosen, folder, display)
+    _report(summaries, folder)
+
+
+@app.command(epilog="Example: ider resume runs/digits-m30")
+@guarded
+def resume(folder: Folder) -> None:
+    """Go on with an interrupted run or comparison; its results are those of an uninterrupted one."""
+    names = (
+        [folder]
+        if (folder / folders.CONFIG).exists()
+        else sorted(path.parent for path in folder.glob(f"*/{folders.CONFIG}"))
+    )
+    with Display(out, sum(len(folders.saved_config(name).seeds) for name in names)) as display:
+        summaries = folders.resume(folder, display)
+    _report(summaries, folder)
+
+
+@app.command(epilog="Example: ider show runs/digits-m30 --format latex")
+@guarded
+def show(
+    folder: Folder,
+    format_: Annotated[str, typer.Option("--format", help="text, markdown, latex or csv.")] = "text",
+) -> None:
+    """Print the tables of a finished run or comparison."""
+    writers: dict[str, Callable[[Any], str]] = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
+    if format_ not in {"text", *writers}:
+        raise unknown("format", format_, ["text", *writers])
+    for table in _tables(folders.load_summaries(folder)):
+        if format_ == "text":
+            out.print(to_rich(table))
+        else:
+            typer.echo(writers[format_](table))
+
+
+@app.command(epilog="Example: ider plot runs/digits-m30")
+@guarded
+def plot(
+    folder: Folder,
+    formats: Annotated[str, typer.Option(help="File formats, separated by commas.")] = "png,pdf",
+) -> None:
+    """Draw the figures of a finished run or comparison."""
+    from ider.analysis.figures import draw_all  # matplotlib takes a while to import
+
+    for path in draw_all(folder, tuple(formats.split(","))):
+        typer.echo(path)
+
+
+@app.command("list", epilog="Example: ider list settings --method er+id")
+@guarded
+def list_(
+    what: Annotated[str, typer.Argument(help="methods, benchmarks, recipes or settings.")],
+    benchmark: Benchmark = None,
+    method: Annotated[str, typer.Option("--method", "-m", help="Whose settings.")] = "er+id",
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the methods, benchmarks, recipes, or all settings of a recipe."""
+    listings: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "methods": _methods,
+        "benchmarks": _benchmarks,
+        "recipes": lambda: _recipes(benchmark),
+        "settings": lambda: _settings(recipe(benchmark or "digits", method)),
+    }
+    if what not in listings:
+        raise unknown("listing", what, listings)
+    rows = listings[what]()
+    typer.echo(json.dumps(rows, indent=1)) if json_ else out.print(_listing(rows))
+
+
+def _from_file(path: Path, benchmark: str | None, method: str | None, memory: int | None) -> RunConfig:
+    """The configuration in a file, on top of the recipe that it names."""
+    if benchmark or method:
+        raise UserError("--config says which benchmark and method; leave out --benchmark and --method")
+    content = read(path)
+    base = recipe(str(content.get("benchmark", "digits")), str(content.get("recipe", "er+id")))
+    config = overlay(base, content, METHODS)
+    return config if memory is None else override(config, f"memory.size={memory}", METHODS)
+
+
+def _assignments(
+    epochs: int | None, device: str | None, precision: str | None, rest: Sequence[str] | None
+) -> list[str]:
+    """The options that stand for a setting, and then those of --set, which win."""
+    short = {"train.epochs": epochs, "engine.device": device, "engine.precision": precision}
+    return [*(f"{path}={value}" for path, value in short.items() if value is not None), *(rest or [])]
+
+
+def _adjusted(config: RunConfig, assignments: Iterable[str], seeds: tuple[int, ...] | None) -> RunConfig:
+    for assignment in assignments:
+        config = override(config, assignment, METHODS)
+    return config if seeds is None else replace(config, seeds=seeds)
+
+
+def _seeds(listed: str | None, count: int | None) -> tuple[int, ...] | None:
+    if listed is not None and count is not None:
+        raise UserError("give --seeds or --num-seeds, not both")
+    if count is not None:
+        return tuple(range(count))
+    try:
+        return None if listed is None else tuple(int(seed) for seed in listed.split(","))
+    except ValueError:
+        raise UserError(f"--seeds is {listed!r}; it takes whole numbers separated by commas, such as 0,1,2") from None
+
+
+def _report(summaries: Sequence[Summary], folder: Path) -> None:
+    """The tables, the figures, and where everything is."""
+    from ider.analysis.figures import draw_all  # matplotlib takes a while to import
+
+    for table in _tables(summaries):
+        out.print(to_rich(table))
+    load_records(folder)
+    draw_all(folder)
+    out.print(f"Records in {folder}, figures in {folder / 'figures'}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _tables(summaries: Sequence[Summary]) -> list[Any]:
+    first = comparison_table(summaries) if len(summaries) > 1 else run_table(summaries[0])
+    return [first, answers_table(summaries)]
+
+
+def _methods() -> list[dict[str, Any]]:
+    return [{"method": name, "what it is": _first_line(method)} for name, method in METHODS.items()]
+
+
+def _benchmarks() -> list[dict[str, Any]]:
+    return [{"benchmark": name, "what it is": known.description} for name, known in BENCHMARKS.items()]
+
+
+def _recipes(benchmark: str | None) -> list[dict[str, Any]]:
+    names = [benchmark] if benchmark else list(RECIPES)
+    rows = [(name, size, config) for name in names for size in _sizes(name) for config in recipes(name, size).values()]
+    return [
+        {
+            "benchmark": name,
+            "recipe": config.recipe,
+            "memory": size,
+            "epochs": config.train.epochs,
+            "lr": config.train.lr,
+            "policy": config.memory.policy,
+            "method": json.dumps(as_dict(config)["method"]),
+        }
+        for name, size, config in rows
+    ]
+
+
+def _sizes(benchmark: str) -> tuple[int, ...]:
+    if benchmark not in RECIPES:
+        raise unknown("benchmark", benchmark, RECIPES)
+    return RECIPES[benchmark][1]
+
+
+def _settings(config: RunConfig) -> list[dict[str, Any]]:
+    return [{"setting": path, "value": value, "what it is": text} for path, value, text in settings(config)]
+
+
+def _listing(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    return table
+
+
+def _first_line(thing: object) -> str:
+    return (type(thing).__doc__ or "").partition("\n")[0]

@@ -1,0 +1,192 @@
+"""The complete configuration of a learner and of a run, as frozen dataclasses that check themselves."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ider.errors import UserError, unknown
+from ider.memory.policy import POLICIES
+from ider.methods import METHODS
+from ider.nets import NETS
+from ider.settings import overlay, to_dict
+from ider.types import Method, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetConfig:
+    """Which net, how wide, and where the second input enters."""
+
+    name: str = option("resnet18", f"the net: {', '.join(NETS)}")
+    width: int = option(64, "channels of the first layer")
+    split: int = option(4, "blocks below the cut at which the second input enters")
+    label_input: bool = option(True, "whether the net takes a second input")
+    classes: int = option(0, "width of the head from the start; 0: the stream's classes, or as many as have come")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryConfig:
+    """How much of the past is kept, and what."""
+
+    size: int = option(500, "slots of the memory")
+    policy: str = option("reservoir", f"which slot a sample takes: {', '.join(POLICIES)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The optimiser (SGD) and the schedule of one task."""
+
+    epochs: int = option(50, "passes over each task")
+    batch: int = option(32, "current images a step")
+    replay_batch: int = option(32, "images of each draw from the memory")
+    drop_last: bool = option(False, "leave out an epoch's last, smaller batch")
+    lr: float = option(0.1, "learning rate at the start of each task")
+    momentum: float = option(0.0, "momentum")
+    weight_decay: float = option(0.0, "weight decay")
+    milestones: tuple[float, ...] = option((), "fractions of a task's epochs after which the learning rate falls")
+    decay: float = option(0.1, "factor of the learning rate at each milestone")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageConfig:
+    """What every image goes through before the net; cropping and mirroring in training only, afresh at each use."""
+
+    mean: tuple[float, ...] = option((), "per channel, of pixels in 0..1; empty: that of the first task")
+    std: tuple[float, ...] = option((), "per channel, of pixels in 0..1; empty: that of the first task")
+    pad: int = option(0, "zero padding of the random crop; 0: no crop")
+    flip: bool = option(False, "mirror half of the images")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Where and how the arithmetic runs; what is automatic is resolved and saved before the first step."""
+
+    device: Literal["auto", "cpu", "cuda"] = option("auto", "auto: the GPU if there is one")
+    precision: Literal["auto", "fp32", "bf16"] = option("auto", "auto: bf16 on a GPU that has it, else fp32")
+    threads: int = option(0, "CPU threads of one run; 0: the cores shared among the runs at work")
+    checkpoint_every: int = option(0, "steps between checkpoints; 0: one at the end of each task")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConfig:
+    """How the dataset becomes a stream of tasks."""
+
+    tasks: int = option(5, "number of tasks")
+    order_seed: int = option(-1, "seed of a random class order; -1: the natural order")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """How predictions are read and scored."""
+
+    answer: Literal["first", "second", "mean"] = option("first", "the answer that the headline metrics use")
+    classes: Literal["seen", "all"] = option("seen", "the classes that a prediction chooses from")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerConfig:
+    """All that a learner is made of, but for its seed."""
+
+    method: Method
+    net: NetConfig = field(default_factory=NetConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    images: ImageConfig = field(default_factory=ImageConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+    def __post_init__(self) -> None:
+        _check_name("net.name", self.net.name, NETS)
+        _check_name("memory.policy", self.memory.policy, POLICIES)
+        for path, least in _LEAST.items():
+            _check_least(path, self._at(path), least)
+        if any(not 0 < milestone <= 1 for milestone in self.train.milestones):
+            raise UserError(f"train.milestones is {list(self.train.milestones)}; each is a fraction in 0..1")
+        if len(self.images.mean) != len(self.images.std) or any(std <= 0 for std in self.images.std):
+            raise UserError("images.mean and images.std need one value a channel each, the latter positive")
+        if self.method.needs().teacher and not self.net.label_input:
+            raise UserError("net.label_input is false, but the method asks a teacher about its own answer; set it true")
+
+    def _at(self, path: str) -> float:
+        section, name = path.split(".")
+        return float(getattr(getattr(self, section), name))
+
+
+_LEAST = {
+    "net.width": 1,
+    "net.classes": 0,
+    "memory.size": 0,
+    "train.epochs": 1,
+    "train.batch": 1,
+    "train.replay_batch": 1,
+    "train.lr": 0,
+    "train.momentum": 0,
+    "train.weight_decay": 0,
+    "train.decay": 0,
+    "images.pad": 0,
+    "engine.threads": 0,
+    "engine.checkpoint_every": 0,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(LearnerConfig):
+    """A learner, the stream it goes through, and the seeds to do so with."""
+
+    benchmark: str = option("", "the benchmark that the stream is made from")
+    recipe: str = option("", "the name under which the results are shown")
+    seeds: tuple[int, ...] = option((0,), "one run each")
+    stream: StreamConfig = field(default_factory=StreamConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_least("stream.tasks", self.stream.tasks, 1)
+        _check_least("stream.order_seed", self.stream.order_seed, -1)
+        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
+            raise UserError(f"seeds is {list(self.seeds)}; at least one, none negative, none twice")
+
+
+def as_dict(config: LearnerConfig) -> dict[str, Any]:
+    """The configuration as plain values that TOML and JSON can hold."""
+    return to_dict(config, METHODS)
+
+
+def from_dict(content: object) -> RunConfig:
+    """The configuration that `as_dict` gave; what is left out takes its default."""
+    return overlay(RunConfig(method=METHODS["finetune"]), content, METHODS)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a configuration file: TOML, or the record or summary of a run."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text)["config"] if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not a configuration: {error}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a configuration")
+    return content
+
+
+def run_id(config: RunConfig, seed: int) -> str:
+    """A short name of what a run computes: the same for the same configuration and seed, whatever the machine."""
+    content = as_dict(
+        dataclasses.replace(config, seeds=(seed,), engine=EngineConfig(precision=config.engine.precision))
+    )
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _check_name(path: str, value: str, allowed: dict[str, Any]) -> None:
+    if value not in allowed:
+        raise unknown(path, value, allowed)
+
+
+def _check_least(path: str, value: float, least: float) -> None:
+    if not (math.isfinite(value) and value >= least):
+        raise UserError(f"{path} is {value}; it must be at least {least}")

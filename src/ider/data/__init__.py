@@ -1,0 +1,1 @@
+"""Datasets, and what happens to their images before the net."""

@@ -1,0 +1,1 @@
+"""The engine: the learner, its step, evaluation, checkpoints. It imports with torch, NumPy and safetensors alone."""

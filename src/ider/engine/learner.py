@@ -1,0 +1,318 @@
+"""The learner: net, method, memory and optimiser; it learns task after task and answers at any time.
+
+A learner keeps nothing of a task but what its memory holds. All its state fits into one file, also in the middle of an
+epoch: `save` it there, `load` it and call `learn` with the same task, and it goes on as if nothing had happened.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ider import randomness
+from ider.config import EngineConfig, LearnerConfig, as_dict, from_dict
+from ider.data.augment import normalise
+from ider.engine import checkpoint
+from ider.engine.answers import Answer, Answers, Probabilities
+from ider.engine.device import casting, resolve
+from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd
+from ider.engine.step import Phase, Workbench
+from ider.errors import RunError, UserError
+from ider.memory.plan import Schedule, plan_epoch
+from ider.memory.policy import POLICIES, Slots
+from ider.memory.store import MemoryStore
+from ider.nets import NETS, TwoInputNet
+from ider.streams.stream import Images, Task
+
+EVALUATION_ROWS = 512
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands: `step` of `steps` done in `epoch` (from 0) of `epochs`, in `task` (from 0)."""
+
+    task: int
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float | None
+    """The mean loss of the epoch before; reading the running one would hold the device up."""
+
+
+Listener = Callable[[Progress], None]
+
+
+class Learner:
+    """A class-incremental learner. Labels are whole numbers from 0, and new ones may come with any task."""
+
+    def __init__(self, config: LearnerConfig, seed: int = 0) -> None:
+        self.config = replace(config, engine=resolve(config.engine))
+        self.seed = seed
+        self.device = torch.device(self.config.engine.device)
+        self.slots = Slots.empty(config.memory.size)
+        self.seen: tuple[int, ...] = ()
+        self.tasks_learned = self.epoch = self.step = 0
+        self.history: list[dict[str, float]] = []
+        self.teacher: TwoInputNet | None = None
+        self._net: TwoInputNet | None = None
+        self._memory: MemoryStore | None = None
+        self._image_shape: tuple[int, ...] = ()
+        self._bench: Workbench | None = None
+        self._unfinished: checkpoint.Tensors = {}
+        self._task_mark = 0
+        self._generators = randomness.generators(seed)
+        self._generator_states = randomness.states(self._generators)
+
+    @property
+    def net(self) -> TwoInputNet:
+        """The net; it exists once the first task has shown the shape of the images."""
+        if self._net is None:
+            raise UserError("this learner has seen no images yet: call learn first")
+        return self._net
+
+    @property
+    def memory(self) -> MemoryStore:
+        """The memory, which exists as soon as the net does."""
+        if self._memory is None:
+            raise UserError("this learner has seen no images yet: call learn first")
+        return self._memory
+
+    def prepare(self, images: Images, classes: int = 0) -> None:
+        """Build the net for images of this kind; `learn` does so by itself with its first task."""
+        if self._net is None:
+            width = max(classes, self.config.net.classes)
+            if not width:
+                raise UserError(
+                    "this learner has learnt no class yet, and net.classes does not say how many there will be"
+                )
+            config = self.config.images
+            if not config.mean:
+                known = replace(config, mean=_per_channel(images, np.mean), std=_per_channel(images, _spread))
+                self.config = replace(self.config, images=known)
+            self._build(images.shape[1:], width)
+        elif images.shape[1:] != self._image_shape:
+            raise UserError(f"images are of shape {images.shape[1:]}; this learner was built for {self._image_shape}")
+
+    def learn(self, task: Task, listener: Listener | None = None) -> "Learner":
+        """Learn one task; `listener` is told of every step. After `load` in mid-task, go on with that task."""
+        mark = zlib.crc32(task.labels.tobytes(), zlib.crc32(task.images.tobytes()))
+        if self.epoch == self.step == 0:
+            self._task_mark = mark
+            self.prepare(task.images, task.classes[-1] + 1)
+            self._meet(task)
+        elif mark != self._task_mark:
+            raise UserError("this learner was saved in the middle of another task; give it that task to go on with")
+        self._bench = self._make_bench(task)
+        phases: dict[tuple[tuple[str, int], ...], Phase] = {}
+        while self.epoch < self.config.train.epochs:
+            self._learn_epoch(task, phases, listener)
+        self._finish_task()
+        return self
+
+    def answers(self, images: Images) -> Answers:
+        """The logits of the first and the second answer over all classes of the head."""
+        self.prepare(images)
+        was_training = self.net.training
+        self.net.eval()
+        with torch.inference_mode(), casting(self.config.engine):
+            chunks = [
+                self._answer(images[start : start + EVALUATION_ROWS])
+                for start in range(0, len(images), EVALUATION_ROWS)
+            ]
+        self.net.train(was_training)
+        first, second = (torch.cat(part).float().cpu().numpy() for part in zip(*chunks, strict=True))
+        return Answers(first, second)
+
+    def predict_proba(self, images: Images, answer: Answer = "first") -> Probabilities:
+        """The probability of each class, one column a class of the head; zero for classes not seen yet."""
+        return self.answers(images).probabilities(answer, self.seen)
+
+    def predict(self, images: Images, answer: Answer = "first") -> NDArray[np.int64]:
+        """The likeliest of the classes seen."""
+        likeliest: NDArray[np.int64] = self.predict_proba(images, answer).argmax(1)
+        return likeliest
+
+    def uncertainty(self, images: Images) -> NDArray[np.float64]:
+        """How far the second answer is from the first (L2 distance of probabilities); 0: the net agrees with itself."""
+        answers = self.answers(images)
+        gap = answers.probabilities("first", self.seen) - answers.probabilities("second", self.seen)
+        distance: NDArray[np.float64] = np.linalg.norm(gap, axis=1)
+        return distance
+
+    def save(self, path: Path | str, **extra: Any) -> None:
+        """Write everything, memory included, into one file; `extra` (JSON) travels along."""
+        tensors = checkpoint.prefixed("net", self.net.state_dict()) | checkpoint.prefixed(
+            "memory", self.memory.tensors()
+        )
+        tensors["slots"] = torch.from_numpy(self.slots.labels)
+        if self.teacher is not None:
+            tensors |= checkpoint.prefixed("teacher", self.teacher.state_dict())
+        if self._bench is not None:
+            tensors |= checkpoint.prefixed("totals", self._bench.totals)
+            tensors |= checkpoint.prefixed("momentum", momentum_of(self._bench.optimiser))
+        checkpoint.write(Path(path), tensors, self._state() | {"extra": extra})
+
+    @classmethod
+    def load(cls, path: Path | str, engine: EngineConfig | None = None) -> "Learner":
+        """The learner that `save` wrote, on its own device or on that of another `engine`."""
+        return cls.load_with_extra(path, engine)[0]
+
+    @classmethod
+    def load_with_extra(cls, path: Path | str, engine: EngineConfig | None = None) -> tuple["Learner", dict[str, Any]]:
+        """The learner, and the `extra` that was saved with it."""
+        tensors, state = checkpoint.read(Path(path))
+        config: LearnerConfig = from_dict(state["config"])
+        learner = cls(replace(config, engine=engine or config.engine), state["seed"])
+        learner._restore(tensors, state)
+        return learner, state["extra"]
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "config": as_dict(self.config),
+            "seed": self.seed,
+            "image_shape": self._image_shape,
+            "classes": self.net.classes,
+            "seen": self.seen,
+            "offered": self.slots.offered,
+            "tasks_learned": self.tasks_learned,
+            "epoch": self.epoch,
+            "step": self.step,
+            "history": self.history,
+            "task_mark": self._task_mark,
+            "generators": self._generator_states,
+        }
+
+    def _restore(self, tensors: checkpoint.Tensors, state: dict[str, Any]) -> None:
+        self._build(tuple(state["image_shape"]), state["classes"])
+        self.net.load_state_dict(checkpoint.under("net", tensors))
+        self.memory.restore(checkpoint.under("memory", tensors))
+        teacher = checkpoint.under("teacher", tensors)
+        if teacher:
+            self._renew_teacher()
+            assert self.teacher is not None
+            self.teacher.load_state_dict(teacher)
+        self.slots = Slots(tensors["slots"].numpy(), state["offered"])
+        self.seen = tuple(state["seen"])
+        self.tasks_learned, self.epoch, self.step = state["tasks_learned"], state["epoch"], state["step"]
+        self.history, self._task_mark = state["history"], state["task_mark"]
+        self._generator_states = state["generators"]
+        randomness.restore(self._generators, self._generator_states)
+        self._unfinished = tensors
+
+    def _build(self, image_shape: tuple[int, ...], classes: int) -> None:
+        """The net, its weights drawn from the run's seed, and the memory, both on the device."""
+        net, channels = self.config.net, image_shape[0]
+        if len(self.config.images.mean) != channels:
+            raise UserError(
+                f"images.mean has {len(self.config.images.mean)} values, but the images have {channels} channels"
+            )
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(randomness.torch_generator(self.seed, "weights").get_state())
+            built = NETS[net.name](image_shape, classes, net.width, net.split, net.label_input)
+        self._net = built.to(self.device)
+        self._memory = MemoryStore(self.config.memory.size, image_shape, self.device)
+        self._image_shape = tuple(image_shape)
+
+    def _meet(self, task: Task) -> None:
+        """Take note of the task's classes; the head of net and teacher grows alike if it is too narrow for them."""
+        self.seen = tuple(sorted({*self.seen, *task.classes}))
+        needed = self.seen[-1] + 1
+        for net in (self.net, self.teacher):
+            if net is not None and net.classes < needed:
+                net.grow(needed, randomness.torch_generator(self.seed, f"classes {needed}"))
+
+    def _make_bench(self, task: Task) -> Workbench:
+        optimiser = sgd(self.net, self.config.train, self.device)
+        restore_momentum(optimiser, checkpoint.under("momentum", self._unfinished))
+        totals = {name: total.to(self.device) for name, total in checkpoint.under("totals", self._unfinished).items()}
+        self._unfinished = {}
+        images, labels = (torch.from_numpy(array).to(self.device) for array in (task.images, task.labels))
+        mean, std = self._mean_std()
+        return Workbench(
+            self.config, self.net.train(), self.teacher, self.memory, optimiser, images, labels, mean, std, totals
+        )
+
+    def _mean_std(self) -> tuple[Tensor, Tensor]:
+        images = self.config.images
+        return torch.tensor(images.mean, device=self.device), torch.tensor(images.std, device=self.device)
+
+    def _schedule(self) -> Schedule:
+        train, needs, images = self.config.train, self.config.method.needs(), self.config.images
+        draws = tuple(draw for draw in needs.draws if self.teacher is not None or not draw.only_with_teacher)
+        return Schedule(train.batch, train.replay_batch, train.drop_last, draws, needs.coins, images.pad, images.flip)
+
+    def _learn_epoch(self, task: Task, phases: dict[Any, Phase], listener: Listener | None) -> None:
+        assert self._bench is not None
+        policy = POLICIES[self.config.memory.policy]
+        segments, after = plan_epoch(task.labels, self.slots, self._schedule(), (policy, self._generators))
+        set_learning_rate(self._bench.optimiser, learning_rate(self.config.train, self.epoch))
+        steps = sum(segment.steps for segment in segments)
+        start = 0
+        for segment in segments:
+            if self.step < start + segment.steps:
+                key = tuple(segment.sizes.items())
+                if key not in phases:
+                    phases[key] = Phase(self._bench, segment.sizes)
+                phases[key].load(segment, self.step - start)
+                self._run(phases[key], start + segment.steps, (listener, steps))
+            start += segment.steps
+        self._finish_epoch(steps, after)
+
+    def _run(self, phase: Phase, until: int, audience: tuple[Listener | None, int]) -> None:
+        listener, steps = audience
+        loss = self.history[-1]["loss"] if self.history else None
+        while self.step < until:
+            phase.step()
+            self.step += 1
+            if listener is not None:
+                listener(Progress(self.tasks_learned, self.epoch, self.config.train.epochs, self.step, steps, loss))
+
+    def _finish_epoch(self, steps: int, slots: Slots) -> None:
+        """The only point at which the host waits for the device: once an epoch, to read its losses."""
+        assert self._bench is not None
+        terms = {name: float(total) / steps for name, total in self._bench.totals.items()}
+        entry = {"task": self.tasks_learned, "epoch": self.epoch, "loss": sum(terms.values()), **terms}
+        if not np.isfinite(entry["loss"]):
+            raise RunError(
+                f"the loss became {entry['loss']} in epoch {self.epoch + 1} of task {self.tasks_learned + 1}, {terms}; "
+                f"a smaller train.lr (now {self.config.train.lr}) usually helps"
+            )
+        self.history.append(entry)
+        self._bench.totals.clear()
+        self.slots, self.epoch, self.step = slots, self.epoch + 1, 0
+        self._generator_states = randomness.states(self._generators)
+
+    def _finish_task(self) -> None:
+        """What the method declared for a task's end; the task's images leave the device."""
+        if self.config.method.needs().teacher is not None:
+            self._renew_teacher()
+        self.tasks_learned, self.epoch, self.step = self.tasks_learned + 1, 0, 0
+        self._bench = None
+
+    def _renew_teacher(self) -> None:
+        need = self.config.method.needs().teacher
+        assert need is not None
+        self.teacher = self.net.frozen(need.statistics)
+
+    def _answer(self, images: Images) -> tuple[Tensor, Tensor]:
+        x = normalise(torch.from_numpy(np.ascontiguousarray(images)).to(self.device), *self._mean_std())
+        z = self.net.encode(x)
+        first = self.net.decode(z)
+        return first, first if self.net.label is None else self.net.decode(z, first.softmax(-1))
+
+
+def _per_channel(images: Images, statistic: Callable[..., NDArray[np.float64]]) -> tuple[float, ...]:
+    return tuple(statistic(images.astype(np.float64) / 255, axis=(0, 2, 3)).tolist())
+
+
+def _spread(values: NDArray[np.float64], axis: tuple[int, ...]) -> NDArray[np.float64]:
+    """The standard deviation; 1 for a channel that never changes."""
+    found = np.std(values, axis=axis)
+    return np.where(found > 0, found, 1.0)

@@ -1,0 +1,136 @@
+"""One run: a learner taken through a stream with one seed, resumable at any moment, ending in a record."""
+
+import dataclasses
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ider
+from ider.config import RunConfig, as_dict, run_id
+from ider.engine import evaluate
+from ider.engine.learner import Learner, Progress
+from ider.records import RECORD, SCHEMA, Record, read_json, write_json
+from ider.streams import benchmarks
+from ider.streams.stream import Stream
+
+CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
+Listener = Callable[[Progress], None]
+
+
+def run(config: RunConfig, seed: int, folder: Path, listener: Listener | None = None) -> Record:
+    """The record of one seed: read if it is there, else computed, from the last checkpoint if there is one."""
+    if (folder / RECORD).exists():
+        return read_json(folder / RECORD)
+    torch.set_num_threads(config.engine.threads or torch.get_num_threads())
+    stream = benchmarks.build(config.benchmark, config.stream.tasks, config.stream.order_seed)
+    taught = stream.joined() if config.method.needs().joined else stream
+    journey = _Journey(config, seed, folder, stream)
+    journey.set_out()
+    for task in taught.tasks[journey.learner.tasks_learned :]:
+        journey.learner.learn(task, journey.listening(listener))
+        journey.arrive()
+    record = journey.record()
+    journey.learner.save(folder / MODEL)
+    write_json(folder / RECORD, record)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    return record
+
+
+class _Journey:
+    """A learner on its way, with what has been measured so far; all of it is in the checkpoint."""
+
+    def __init__(self, config: RunConfig, seed: int, folder: Path, stream: Stream) -> None:
+        self.config, self.seed, self.folder, self.stream = config, seed, folder, stream
+        self.clock = time.monotonic()
+
+    def set_out(self) -> None:
+        """Start anew, or where the checkpoint stands."""
+        checkpoint = self.folder / CHECKPOINT
+        if checkpoint.exists():
+            self.learner, self.log = Learner.load_with_extra(checkpoint)
+        else:
+            known = dataclasses.replace(self.config.net, classes=self.config.net.classes or self.stream.classes)
+            self.learner = Learner(dataclasses.replace(self.config, net=known), self.seed)
+            start = evaluate.untrained(self.learner, self.stream)
+            self.log = {
+                "rows": [],
+                "start": start,
+                "seconds": 0.0,
+                "began": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+
+    def listening(self, listener: Listener | None) -> Listener:
+        """Writes a checkpoint every so many steps, and passes the news on."""
+        every = self.config.engine.checkpoint_every
+
+        def listen(progress: Progress) -> None:
+            if every and progress.step % every == 0:
+                self.save()
+            if listener is not None:
+                listener(progress)
+
+        return listen
+
+    def arrive(self) -> None:
+        """Measure after a task, and write that down."""
+        learnt = len(self.stream.tests) if self.config.method.needs().joined else self.learner.tasks_learned
+        self.log["rows"].append(evaluate.after_task(self.learner, self.stream, learnt, self.config.evaluation))
+        self.save()
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        now = time.monotonic()
+        self.log["seconds"] += now - self.clock
+        self.clock = now
+        self.learner.save(self.folder / CHECKPOINT, **self.log)
+
+    def record(self) -> Record:
+        """Everything known about the finished run."""
+        measured = evaluate.final(
+            self.learner, self.stream, self.log["rows"], self.log["start"], self.config.evaluation
+        )
+        return {
+            "schema": SCHEMA,
+            "id": run_id(self.config, self.seed),
+            "benchmark": self.config.benchmark,
+            "method": self.config.recipe,
+            "memory": self.config.memory.size,
+            "seed": self.seed,
+            "config": as_dict(self.config),
+            "provenance": self._provenance(),
+            "classes": list(self.stream.class_names),
+            "tasks": [list(test.classes) for test in self.stream.tests],
+            **measured,
+            "history": self.learner.history,
+        }
+
+    def _provenance(self) -> dict[str, Any]:
+        engine = self.learner.config.engine
+        return {
+            "version": ider.__version__,
+            "revision": _revision(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": torch.cuda.get_device_name() if engine.device == "cuda" else f"cpu ({engine.threads} threads)",
+            "precision": engine.precision,
+            "start": self.log["began"],
+            "seconds": round(self.log["seconds"] + time.monotonic() - self.clock, 3),
+        }
+
+
+def _revision() -> str | None:
+    """The git revision of the source tree that this package runs from (marked if changed), if it runs from one."""
+    root = Path(ider.__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,39 @@
+"""Experience replay (ER): every step also learns from a batch drawn from the memory."""
+
+from dataclasses import dataclass
+
+from ider.errors import UserError
+from ider.losses import cross_entropy
+from ider.methods.base import Supervised
+from ider.types import CURRENT, Batch, Draw, Needs, Parts, Terms, option
+
+REPLAY = "replay"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ER(Supervised):
+    """Cross-entropy on the current batch and on a batch from the memory.
+
+    Mixed, as published: one batch for normalisation, and one mean over all its rows. Not mixed: each part is
+    normalised by its own statistics and has its own mean, the replayed one times `replay_weight`.
+    """
+
+    mixed: bool = option(True, "normalise and average current and replayed images as one batch")
+    replay_weight: float = option(1.0, "weight of the replayed cross-entropy beside the current one (when not mixed)")
+
+    def __post_init__(self) -> None:
+        if self.replay_weight < 0:
+            raise UserError(f"replay_weight is {self.replay_weight}; it must not be negative")
+
+    def needs(self) -> Needs:
+        """One draw from the memory a step."""
+        return Needs(draws=(Draw(REPLAY),), mixed=self.mixed)
+
+    def supervised(self, answer: Parts, batch: Batch) -> Terms:
+        """Cross-entropy over all classes on the current and, once the memory holds something, the replayed rows."""
+        if self.mixed:
+            return {"all": cross_entropy(answer.rows, batch.labels.pick(CURRENT, REPLAY).rows)}
+        terms = {"current": cross_entropy(answer[CURRENT], batch.labels[CURRENT])}
+        if REPLAY in answer and self.replay_weight:
+            terms["replay"] = self.replay_weight * cross_entropy(answer[REPLAY], batch.labels[REPLAY])
+        return terms

@@ -1,0 +1,130 @@
+"""The two-input net f(x, y): a lower half sees the image, a label feature is added to its map, an upper half answers.
+
+Shape legend: B rows, C classes, D features, c h w: the map at the cut.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ider.nets.norm import PartNorm2d
+from ider.types import Parts, Teacher
+
+
+class Stack(nn.ModuleList):
+    """Blocks in a row; each is called with the map and the sizes of the parts in it."""
+
+    def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
+        """Send the map through all blocks."""
+        for block in self:
+            x = block(x, sizes)
+        return x
+
+
+class AveragePool(nn.Module):
+    """The mean over the map."""
+
+    def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
+        """Map to features."""
+        return x.mean((2, 3))
+
+
+class Flatten(nn.Module):
+    """The map as it is, place by place."""
+
+    def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
+        """Map to features."""
+        return x.flatten(1)
+
+
+class TwoInputNet(nn.Module):
+    """`encode(x)` gives the map at the cut, `decode(z, y)` the logits; `y` is a distribution, None the uniform prior.
+
+    Without `label_input` the net is the ordinary one: `decode` ignores `y`, so every second answer is the first.
+    """
+
+    def __init__(self, lower: Stack, upper: Stack, channels: tuple[int, int], classes: int, label_input: bool) -> None:
+        super().__init__()
+        cut, features = channels
+        self.lower, self.upper = lower, upper
+        self.head = nn.Linear(features, classes)
+        self.label = nn.Linear(classes, cut) if label_input else None
+
+    @property
+    def classes(self) -> int:
+        """The width of the head."""
+        return self.head.out_features
+
+    def encode(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
+        """Images to the map at the cut; `sizes` are the parts whose statistics stay separate."""
+        map_Bchw: Tensor = self.lower(x, sizes)
+        return map_Bchw
+
+    def features(self, z: Tensor, y: Tensor | None = None, sizes: Sequence[int] | None = None) -> Tensor:
+        """What the head sees."""
+        features_BD: Tensor = self.upper(z + self._label_feature(y, z), sizes)
+        return features_BD
+
+    def decode(self, z: Tensor, y: Tensor | None = None, sizes: Sequence[int] | None = None) -> Tensor:
+        """The map at the cut and a second input to logits over all classes of the head."""
+        logits_BC: Tensor = self.head(self.features(z, y, sizes))
+        return logits_BC
+
+    def _label_feature(self, y: Tensor | None, z: Tensor) -> Tensor | float:
+        if self.label is None:
+            return 0.0
+        if y is None:
+            y = z.new_full((1, self.classes), 1 / self.classes)
+        feature: Tensor = F.leaky_relu(self.label(y), 0.01)
+        return feature[:, :, None, None]
+
+    @torch.no_grad()
+    def grow(self, classes: int, generator: torch.Generator) -> None:
+        """Widen the head and the label input to `classes`, so that what is known stays as it is.
+
+        The answers for the old classes do not move, neither for the prior nor for any distribution over the old
+        classes: a new class enters the label input with the mean of the old columns, as if it said nothing.
+        """
+        old, features = self.head.weight.shape
+        new = classes - old
+        bound = features**-0.5  # the default initialisation of torch.nn.Linear
+        rows = torch.empty(new, features + 1).uniform_(-bound, bound, generator=generator).to(self.head.weight)
+        weight, bias = self.head.weight, self.head.bias
+        self.head = _linear(torch.cat([weight, rows[:, :-1]]), torch.cat([bias, rows[:, -1]]), weight.requires_grad)
+        if self.label is not None:
+            columns = self.label.weight.mean(1, keepdim=True).expand(-1, new)
+            self.label = _linear(torch.cat([self.label.weight, columns], 1), self.label.bias, weight.requires_grad)
+
+    def frozen(self, statistics: str) -> "TwoInputNet":
+        """A copy that never learns, normalising by the statistics of its `batch` or by its `running` ones."""
+        teacher = copy.deepcopy(self).requires_grad_(False).train(statistics == "batch")
+        for module in teacher.modules():
+            if isinstance(module, PartNorm2d):
+                module.tracking = False
+        return teacher
+
+
+class View:
+    """A net as a method sees it: parts in, parts out."""
+
+    def __init__(self, net: TwoInputNet, teacher: Teacher | None = None) -> None:
+        self._net, self._frozen = net, teacher is not None
+
+    def encode(self, images: Parts) -> Parts:
+        """All parts through the lower half at once; a teacher's lower half leaves no graph behind."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen):
+            return images.like(self._net.encode(images.rows, images.groups))
+
+    def decode(self, z: Parts, y: Parts | None = None) -> Parts:
+        """All parts through the upper half at once; without `y` the second input is the prior."""
+        return z.like(self._net.decode(z.rows, None if y is None else y.rows, z.groups))
+
+
+def _linear(weight: Tensor, bias: Tensor, learns: bool) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device, dtype=weight.dtype)
+    layer.weight.copy_(weight)
+    layer.bias.copy_(bias)
+    return layer.requires_grad_(learns)

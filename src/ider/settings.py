@@ -1,0 +1,134 @@
+"""Ways in and out of a tree of frozen dataclasses: nested dicts, TOML text and `path=value`, typed and checked."""
+
+import dataclasses
+import json
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TypeVar
+
+from ider.errors import UserError, unknown
+
+D = TypeVar("D")
+Choices = Mapping[str, Any]
+"""Dataclass instances by name: a section of such a kind carries its `name` and starts from the named one."""
+
+_KINDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+
+
+class _Text(str):
+    """A value from the command line, still to be read as its setting's type."""
+
+
+def settings(config: object, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Every setting that a path reaches, as (path, value, help)."""
+    for item in dataclasses.fields(config):  # type: ignore[arg-type]
+        value, path = getattr(config, item.name), prefix + item.name
+        if dataclasses.is_dataclass(value):
+            yield from settings(value, path + ".")
+        else:
+            yield path, value, item.metadata.get("help", "")
+
+
+def to_dict(config: object, choices: Choices) -> dict[str, Any]:
+    """Plain values that TOML and JSON can hold; what was chosen by name says its name."""
+    name = name_of(config, choices)
+    found: dict[str, Any] = {"name": name} if name else {}
+    for item in dataclasses.fields(config):  # type: ignore[arg-type]
+        value = getattr(config, item.name)
+        if dataclasses.is_dataclass(value):
+            value = to_dict(value, choices)
+        found[item.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def name_of(config: object, choices: Choices) -> str | None:
+    """The name under which something of the same make (its type, and that of what it is built on) can be chosen."""
+    return next((name for name, choice in choices.items() if _make(choice) == _make(config)), None)
+
+
+def _make(config: object) -> list[type]:
+    """The type, and those of the sections below that are choices themselves."""
+    base = getattr(config, "base", None)
+    return [type(config), *(_make(base) if base is not None else [])]
+
+
+def overlay(config: D, content: object, choices: Choices, path: str = "") -> D:
+    """`config` with the settings in `content` (nested dicts) in place of its own."""
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path} is {content!r}; it must be a section")
+    names = [item.name for item in dataclasses.fields(config)]  # type: ignore[arg-type]
+    if name_of(config, choices) and "name" in content:
+        if content["name"] not in choices:
+            raise unknown(_join(path, "name"), content["name"], choices)
+        config, content = (
+            choices[str(content["name"])],
+            {name: value for name, value in content.items() if name != "name"},
+        )
+        names = [item.name for item in dataclasses.fields(config)]  # type: ignore[arg-type]
+    new = {}
+    for name, value in content.items():
+        if name not in names:
+            raise unknown("setting", _join(path, name), [_join(path, known) for known in names])
+        old = getattr(config, name)
+        kind = typing.get_type_hints(type(config))[name]
+        place = _join(path, name)
+        new[name] = (
+            overlay(old, value, choices, place) if dataclasses.is_dataclass(old) else _convert(kind, value, place)
+        )
+    return dataclasses.replace(config, **new)  # type: ignore[type-var]
+
+
+def override(config: D, assignment: str, choices: Choices) -> D:
+    """`config` with one `path=value` of the command line applied."""
+    path, equals, text = assignment.partition("=")
+    if not equals or not path.strip():
+        raise UserError(f"--set takes path=value, not {assignment!r}")
+    content: Any = _Text(text.strip())
+    for name in reversed(path.strip().split(".")):
+        content = {name: content}
+    return overlay(config, content, choices)
+
+
+def to_toml(content: Mapping[str, Any], section: str = "") -> str:
+    """TOML text of nested dicts of numbers, strings, booleans and lists."""
+    plain = [(name, value) for name, value in content.items() if not isinstance(value, Mapping)]
+    lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in plain)
+    text = f"\n[{section}]\n{lines}" if section else lines
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            text += to_toml(value, _join(section, name))
+    return text
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _convert(kind: Any, value: Any, path: str) -> Any:
+    """`value` as the type of the setting at `path`; a wrong type is an error, never a guess."""
+    if isinstance(value, _Text):
+        value = _read(kind, value)
+    if typing.get_origin(kind) is Literal:
+        if value not in typing.get_args(kind):
+            raise unknown(path, value, typing.get_args(kind))
+        return value
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{path} is {value!r}; it must be a list, such as [1, 2]")
+        return tuple(_convert(typing.get_args(kind)[0], item, path) for item in value)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise UserError(f"{path} is {value!r}; it must be {_KINDS[kind]}")
+    return value
+
+
+def _read(kind: Any, text: str) -> Any:
+    """A word of the command line as TOML would read it; a string needs no quotes there."""
+    if kind is str or typing.get_origin(kind) is Literal:
+        return str(text)
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return str(text)

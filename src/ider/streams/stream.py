@@ -1,0 +1,76 @@
+"""A stream: tasks that arrive one after the other, each with a test set of its own and only its own images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ider.errors import UserError
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What arrives at once: images (uint8, N x channels x height x width) and labels (whole numbers from 0)."""
+
+    images: Images
+    labels: Labels
+
+    def __post_init__(self) -> None:
+        images, labels = np.asarray(self.images), np.asarray(self.labels)
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise UserError(
+                f"a task's images are uint8 of shape (N, channels, height, width), not {images.dtype} of {images.shape}"
+            )
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
+            raise UserError(
+                f"a task of {len(images)} images needs as many whole labels, not {labels.dtype} of {labels.shape}"
+            )
+        if len(labels) == 0 or labels.min() < 0:
+            raise UserError("a task needs at least one image, and labels from 0 on")
+        object.__setattr__(self, "images", np.ascontiguousarray(images))
+        object.__setattr__(self, "labels", labels.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The labels that occur, in order."""
+        return tuple(np.unique(self.labels).tolist())
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Tasks to learn, a test set for each, and the name of every class."""
+
+    tasks: tuple[Task, ...]
+    tests: tuple[Task, ...]
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.tests:
+            raise UserError("a stream needs at least one task")
+        shapes = {part.images.shape[1:] for part in (*self.tasks, *self.tests)}
+        if len(shapes) > 1:
+            raise UserError(f"all images of a stream have one shape, not {sorted(shapes)}")
+        highest = max(int(part.labels.max()) for part in (*self.tasks, *self.tests))
+        if highest >= len(self.class_names):
+            raise UserError(f"label {highest} occurs, but the stream names {len(self.class_names)} classes")
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are in all."""
+        return len(self.class_names)
+
+    def joined(self) -> "Stream":
+        """The same data with all tasks as one; the tests stay apart."""
+        return replace(self, tasks=(concatenate(self.tasks),))
+
+
+def concatenate(tasks: Sequence[Task]) -> Task:
+    """One task of all the images of several."""
+    return Task(np.concatenate([task.images for task in tasks]), np.concatenate([task.labels for task in tasks]))

@@ -1,0 +1,1 @@
+"""Many runs: seeds x recipes, side by side in processes of this machine."""
