@@ -277,7 +277,7 @@ class Learner:
     def _finish_epoch(self, steps: int, slots: Slots) -> None:
         """The only point at which the host waits for the device: once an epoch, to read its losses."""
         assert self._bench is not None
-        terms = {name: float(total) / steps for name, total in self._bench.totals.items()}
+        terms = {name: float(total) / steps for name, total in sorted(self._bench.totals.items())}
         entry = {"task": self.tasks_learned, "epoch": self.epoch, "loss": sum(terms.values()), **terms}
         if not np.isfinite(entry["loss"]):
             raise RunError(

@@ -88,7 +88,7 @@ def _shapes(count: int, slots: Slots, schedule: Schedule) -> list[tuple[dict[str
 
 
 def _last_wins(writes: Ints, spare: int) -> Ints:
-    """Of several samples of a batch for one slot the last keeps it; the others go to the spare one, like the discarded."""
+    """Of several samples of a batch for one slot the last keeps it; the others go to the spare one, as if discarded."""
     size = writes.shape[1]
     later_same = (writes[:, :, None] == writes[:, None, :]) & np.triu(np.ones((size, size), bool), 1)
     return np.where((writes == DISCARD) | later_same.any(2), spare, writes)

@@ -1,0 +1,152 @@
+"""The command line as a user meets it: results, files, exit codes and words."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ider.cli import app
+from ider.records import load_records
+
+QUICK = ["--epochs", "1", "--set", "net.width=4", "--device", "cpu", "--set", "engine.threads=1"]
+
+
+def ider(*arguments: str | Path) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def process(*arguments: str | Path) -> "subprocess.Popen[str]":
+    """Start a command in a process of its own."""
+    command = [sys.executable, "-c", "from ider.cli import app; app()", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    result = ider("run", "--method", "er+id", "--out", folder, *QUICK)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_run_writes_records_summary_configuration_and_figures(finished: Path) -> None:
+    names = {str(path.relative_to(finished)) for path in finished.rglob("*") if path.is_file()}
+    assert {"config.toml", "summary.json", "seed-0/record.json", "seed-0/model.safetensors"} <= names
+    assert {f"figures/{name}.png" for name in ("accuracy_matrix", "reliability_diagram")} <= names
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["metrics"]["faa"]["n"] == 1
+    assert summary["config"]["train"]["epochs"] == 1
+
+
+def test_a_run_can_be_repeated_from_its_record_or_its_configuration(finished: Path, tmp_path: Path) -> None:
+    original = json.loads((finished / "seed-0" / "record.json").read_text())
+    for number, source in enumerate(["seed-0/record.json", "summary.json", "config.toml"]):
+        folder = tmp_path / str(number)
+        assert ider("run", "--config", finished / source, "--out", folder).exit_code == 0
+        again = json.loads((folder / "seed-0" / "record.json").read_text())
+        assert {**again, "provenance": 0} == {**original, "provenance": 0}
+
+
+def test_compare_sets_methods_side_by_side(tmp_path: Path) -> None:
+    result = ider("compare", "--methods", "finetune,er-matched", "--num-seeds", "2", "--out", tmp_path / "c", *QUICK)
+    assert result.exit_code == 0, result.output
+    comparison = json.loads((tmp_path / "c" / "comparison.json").read_text())
+    assert comparison["methods"] == ["finetune", "er-matched"]
+    assert [summary["metrics"]["faa"]["n"] for summary in comparison["summaries"]] == [2, 2]
+    assert {name: len(records) for name, records in load_records(tmp_path / "c").items()} == {"finetune": 2, "er-matched": 2}
+    assert "er-matched" in result.output
+    again = ider("compare", "--methods", "finetune,er-matched", "--num-seeds", "2", "--out", tmp_path / "c", *QUICK)
+    assert again.exit_code == 0
+    shown = ider("show", tmp_path / "c", "--format", "latex")
+    assert "\\toprule" in shown.output
+    assert ider("plot", tmp_path / "c", "--formats", "svg").output.count(".svg") == 4
+    assert ider("resume", tmp_path / "c").exit_code == 0
+
+
+@pytest.mark.parametrize("what", ["methods", "benchmarks", "recipes", "settings"])
+def test_listings(what: str) -> None:
+    rows = json.loads(ider("list", what, "--json").output)
+    assert len(rows) > 0
+    assert all(str(value) != "" for row in rows for value in row.values()), rows
+    assert list(rows[0])[0] in ider("list", what).output
+
+
+MISTAKES = {
+    "method": (["run", "--method", "er+di"], "did you mean 'er+id'"),
+    "benchmark": (["run", "--benchmark", "digit"], "did you mean 'digits'"),
+    "setting": (["run", "--set", "train.lrr=1"], "did you mean 'train.lr'"),
+    "type": (["run", "--set", "train.lr=fast"], "train.lr is 'fast'; it must be a number"),
+    "value": (["run", "--epochs", "0"], "train.epochs is 0"),
+    "memory": (["run", "--memory", "-1"], "memory.size is -1"),
+    "device": (["run", "--device", "tpu"], "engine.device 'tpu'"),
+    "seeds": (["run", "--seeds", "1,x"], "--seeds is '1,x'"),
+    "both seeds": (["run", "--seeds", "1", "--num-seeds", "2"], "not both"),
+    "twice": (["compare", "--methods", "er,er"], "none may be named twice"),
+    "none": (["compare", "--methods", ","], "names no method"),
+    "listing": (["list", "method"], "did you mean 'methods'"),
+    "folder": (["show", "nowhere"], "nowhere"),
+    "resume": (["resume", "nowhere"], "nowhere"),
+    "plot": (["plot", "nowhere"], "nowhere"),
+    "config": (["run", "--config", "nowhere.toml"], "nowhere.toml"),
+    "tasks": (["run", "--set", "stream.tasks=3", "--out", "{tmp}"], "possible: [1, 2, 5, 10]"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_ends_with_2_and_one_clear_line(mistake: str, tmp_path: Path) -> None:
+    arguments, words = MISTAKES[mistake]
+    result = ider(*(argument.replace("{tmp}", str(tmp_path / "out")) for argument in arguments))
+    assert result.exit_code == 2, result.output
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, result.stderr
+    assert words in lines[0]
+
+
+def test_a_folder_in_use_is_not_overwritten(finished: Path) -> None:
+    result = ider("run", "--method", "er+id", "--out", finished, *QUICK, "--set", "train.lr=0.5")
+    assert result.exit_code == 2
+    assert "train.lr: 0.03 -> 0.5" in result.stderr
+
+
+def test_more_seeds_can_be_added_to_a_run(finished: Path) -> None:
+    before = (finished / "seed-0" / "record.json").read_bytes()
+    assert ider("run", "--method", "er+id", "--out", finished, "--seeds", "0,4", *QUICK).exit_code == 0
+    assert (finished / "seed-0" / "record.json").read_bytes() == before
+    assert json.loads((finished / "summary.json").read_text())["seeds"] == [0, 4]
+
+
+def test_a_failing_run_does_not_take_the_others_along(tmp_path: Path) -> None:
+    arguments = ["--methods", "finetune,er", "--out", tmp_path / "c", "--set", "train.lr=1e30", "--set", "train.epochs=2"]
+    result = ider("compare", *arguments)
+    assert result.exit_code == 1
+    assert "2 of 2 runs failed" in result.stderr
+    assert "smaller train.lr" in result.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_ends_with_130_and_the_run_can_be_resumed(tmp_path: Path) -> None:
+    arguments = ["compare", "--methods", "er,er+id", "--out", tmp_path / "c", "--set", "engine.checkpoint_every=1"]
+    whole = process(*arguments, "--epochs", "30")
+    waited = time.monotonic() + 60
+    while not list((tmp_path / "c").rglob("checkpoint.safetensors")) and time.monotonic() < waited:
+        time.sleep(0.05)
+    whole.send_signal(signal.SIGINT)
+    _, words = whole.communicate(timeout=60)
+    assert whole.returncode == 130, words
+    assert re.search("stopped.*ider resume", words.replace("\n", " "))
+    assert not (tmp_path / "c" / "comparison.json").exists()
+    assert ider("resume", tmp_path / "c").exit_code == 0
+    assert len(load_records(tmp_path / "c")) == 2
+
+
+def test_help_has_examples() -> None:
+    for command in ("run", "compare", "resume", "show", "plot", "list"):
+        assert "Example: ider" in " ".join(ider(command, "--help").output.split())
