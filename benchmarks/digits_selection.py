@@ -19,8 +19,8 @@ from ider.records import load_run, write_json
 from ider.sweeps.runner import Job, execute, workers_for
 
 SEEDS = (100, 101, 102, 103, 104)
-RATES = (0.01, 0.03, 0.1)
-WEIGHTS = (0.02, 0.05, 0.1, 0.2)
+RATES = (0.03, 0.1, 0.2)
+WEIGHTS = (0.01, 0.02, 0.05, 0.1)
 
 
 def candidates() -> dict[str, RunConfig]:

@@ -107,8 +107,8 @@ class LearnerConfig:
             raise UserError(f"train.milestones is {list(self.train.milestones)}; each is a fraction in 0..1")
         if len(self.images.mean) != len(self.images.std) or any(std <= 0 for std in self.images.std):
             raise UserError("images.mean and images.std need one value a channel each, the latter positive")
-        if self.method.needs().teacher and not self.net.label_input:
-            raise UserError("net.label_input is false, but the method asks a teacher about its own answer; set it true")
+        if self.method.needs().second_input and not self.net.label_input:
+            raise UserError("net.label_input is false, but the method feeds answers back into the net; set it to true")
 
     def _at(self, path: str) -> float:
         section, name = path.split(".")

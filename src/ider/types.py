@@ -113,8 +113,9 @@ class Needs:
     draws: tuple[Draw, ...] = ()
     teacher: Teacher | None = None
     coins: tuple[str, ...] = ()
-    mixed: bool = False
+    mixed: bool = False  # normalise all parts as one batch
     joined: bool = False  # learn the whole stream as one task
+    second_input: bool = False  # the net must take its answer as a second input
 
 
 class Method(Protocol):

@@ -14,6 +14,11 @@ class Supervised:
         """The cross-entropies of one answer to all parts that `needs` names."""
         raise NotImplementedError
 
+    def further(self, first: Parts, teacher: Net | None, batch: Batch) -> Terms:
+        """What the method adds to the cross-entropies, given the first answer; nothing by default."""
+        return {}
+
     def terms(self, net: Net, teacher: Net | None, batch: Batch) -> Terms:
-        """The loss of one step: the cross-entropies of the first answer."""
-        return self.supervised(net.decode(net.encode(batch.images)), batch)
+        """The loss of one step: the cross-entropies of the first answer, and what the method adds to them."""
+        first = net.decode(net.encode(batch.images))
+        return self.supervised(first, batch) | self.further(first, teacher, batch)

@@ -54,6 +54,7 @@ class Idempotent:
             draws=(*base.draws, Draw(DISTILL, only_with_teacher=True)) if self.memory_weight else base.draws,
             teacher=Teacher(statistics=self.teacher_statistics) if fixed_point else base.teacher,
             coins=() if self.prior_probability == 1 else parts,
+            second_input=True,
         )
 
     def terms(self, net: Net, teacher: Net | None, batch: Batch) -> Terms:
@@ -69,6 +70,7 @@ class Idempotent:
             for which, pair in zip(("first", "second"), pairs, strict=True)
             for name, term in pair.items()
         }
+        terms |= self.base.further(first.pick(*names), teacher, batch)
         return terms if teacher is None else terms | self._fixed_point(teacher, first, batch)
 
     def _asked(self, net: Net, z: Parts, first: Parts, batch: Batch, names: list[str]) -> Parts:

@@ -10,13 +10,13 @@ from ider.types import Method
 def variant(base: RunConfig, name: str, method: Method, policy: str = "reservoir", **train: Any) -> RunConfig:
     """`base` under another name, with another method and the given training settings.
 
-    Only a method that asks a teacher about its own answer gets a net with a second input; the others get the plain one.
+    Only a method that feeds answers back into the net gets one with a second input; the others get the plain one.
     """
     return replace(
         base,
         recipe=name,
         method=method,
-        net=replace(base.net, label_input=method.needs().teacher is not None),
+        net=replace(base.net, label_input=method.needs().second_input),
         memory=replace(base.memory, policy=policy),
         train=replace(base.train, **train),
     )

@@ -1,0 +1,39 @@
+"""The pages that show code: the code runs, and does what the page says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ider.methods import METHODS
+
+ROOT = Path(__file__).parents[2]
+
+
+def code_of(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def _same_methods_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("er-distill", "er-distill+id"):
+        monkeypatch.delitem(METHODS, name, raising=False)
+
+
+def test_the_method_of_the_guide_works(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"__name__": "guide"}
+    try:
+        for block in code_of("docs/add-a-method.md"):
+            exec(compile(block, "add-a-method.md", "exec"), names)
+    finally:
+        for name in ("er-distill", "er-distill+id"):
+            METHODS.pop(name, None)
+    assert capsys.readouterr().out.strip() == "['all', 'distill']"
+
+
+def test_the_example_of_the_readme_works(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = code_of("README.md")
+    exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+    accuracy = float(capsys.readouterr().out.split()[0])
+    assert accuracy > 0.8
