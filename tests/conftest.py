@@ -1,4 +1,4 @@
-"""Every test runs on one CPU thread, as the runs it compares with do, and leaves the threads of its neighbours alone."""
+"""Every test runs on one CPU thread, as the runs it compares with do."""
 
 import torch
 

@@ -282,7 +282,7 @@ def _sizes(benchmark: str) -> tuple[int, ...]:
 
 
 def _settings(config: RunConfig) -> list[dict[str, Any]]:
-    return [{"setting": path, "value": value, "what it is": text} for path, value, text in settings(config)]
+    return [{"setting": path, "value": value, "what it is": text} for path, value, text in settings(config, METHODS)]
 
 
 def _listing(rows: Sequence[dict[str, Any]]) -> Table:

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,9 @@ from ider.errors import UserError, unknown
 from ider.memory.policy import POLICIES
 from ider.methods import METHODS
 from ider.nets import NETS
-from ider.settings import overlay, to_dict
-from ider.types import Method, option
+from ider.options import option, validate
+from ider.settings import name_of, overlay, to_dict
+from ider.types import Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,17 +22,19 @@ class NetConfig:
     """Which net, how wide, and where the second input enters."""
 
     name: str = option("resnet18", f"the net: {', '.join(NETS)}")
-    width: int = option(64, "channels of the first layer")
-    split: int = option(4, "blocks below the cut at which the second input enters")
+    width: int = option(64, "channels of the first layer", least=1)
+    split: int = option(0, "blocks below the cut at which the second input enters; 0: the net's own choice", least=0)
     label_input: bool = option(True, "whether the net takes a second input")
-    classes: int = option(0, "width of the head from the start; 0: the stream's classes, or as many as have come")
+    classes: int = option(
+        0, "width of the head from the start; 0: the stream's classes, or as many as have come", least=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryConfig:
     """How much of the past is kept, and what."""
 
-    size: int = option(500, "slots of the memory")
+    size: int = option(500, "slots of the memory", least=0)
     policy: str = option("reservoir", f"which slot a sample takes: {', '.join(POLICIES)}")
 
 
@@ -40,15 +42,15 @@ class MemoryConfig:
 class TrainConfig:
     """The optimiser (SGD) and the schedule of one task."""
 
-    epochs: int = option(50, "passes over each task")
-    batch: int = option(32, "current images a step")
-    replay_batch: int = option(32, "images of each draw from the memory")
+    epochs: int = option(50, "passes over each task", least=1)
+    batch: int = option(32, "current images a step", least=1)
+    replay_batch: int = option(32, "images of each draw from the memory", least=1)
     drop_last: bool = option(False, "leave out an epoch's last, smaller batch")
-    lr: float = option(0.1, "learning rate at the start of each task")
-    momentum: float = option(0.0, "momentum")
-    weight_decay: float = option(0.0, "weight decay")
+    lr: float = option(0.1, "learning rate at the start of each task", least=0)
+    momentum: float = option(0.0, "momentum", least=0)
+    weight_decay: float = option(0.0, "weight decay", least=0)
     milestones: tuple[float, ...] = option((), "fractions of a task's epochs after which the learning rate falls")
-    decay: float = option(0.1, "factor of the learning rate at each milestone")
+    decay: float = option(0.1, "factor of the learning rate at each milestone", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ class ImageConfig:
 
     mean: tuple[float, ...] = option((), "per channel, of pixels in 0..1; empty: that of the first task")
     std: tuple[float, ...] = option((), "per channel, of pixels in 0..1; empty: that of the first task")
-    pad: int = option(0, "zero padding of the random crop; 0: no crop")
+    pad: int = option(0, "zero padding of the random crop; 0: no crop", least=0)
     flip: bool = option(False, "mirror half of the images")
 
 
@@ -67,16 +69,16 @@ class EngineConfig:
 
     device: Literal["auto", "cpu", "cuda"] = option("auto", "auto: the GPU if there is one")
     precision: Literal["auto", "fp32", "bf16"] = option("auto", "auto: bf16 on a GPU that has it, else fp32")
-    threads: int = option(0, "CPU threads of one run; 0: the cores shared among the runs at work")
-    checkpoint_every: int = option(0, "steps between checkpoints; 0: one at the end of each task")
+    threads: int = option(0, "CPU threads of one run; 0: the cores shared among the runs at work", least=0)
+    checkpoint_every: int = option(0, "steps between checkpoints; 0: one at the end of each task", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamConfig:
     """How the dataset becomes a stream of tasks."""
 
-    tasks: int = option(5, "number of tasks")
-    order_seed: int = option(-1, "seed of a random class order; -1: the natural order")
+    tasks: int = option(5, "number of tasks", least=1)
+    order_seed: int = option(-1, "seed of a random class order; -1: the natural order", least=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,35 +103,14 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         _check_name("net.name", self.net.name, NETS)
         _check_name("memory.policy", self.memory.policy, POLICIES)
-        for path, least in _LEAST.items():
-            _check_least(path, self._at(path), least)
+        for section in ("net", "memory", "train", "images", "engine"):
+            validate(getattr(self, section), section + ".")
         if any(not 0 < milestone <= 1 for milestone in self.train.milestones):
             raise UserError(f"train.milestones is {list(self.train.milestones)}; each is a fraction in 0..1")
         if len(self.images.mean) != len(self.images.std) or any(std <= 0 for std in self.images.std):
             raise UserError("images.mean and images.std need one value a channel each, the latter positive")
         if self.method.needs().second_input and not self.net.label_input:
             raise UserError("net.label_input is false, but the method feeds answers back into the net; set it to true")
-
-    def _at(self, path: str) -> float:
-        section, name = path.split(".")
-        return float(getattr(getattr(self, section), name))
-
-
-_LEAST = {
-    "net.width": 1,
-    "net.classes": 0,
-    "memory.size": 0,
-    "train.epochs": 1,
-    "train.batch": 1,
-    "train.replay_batch": 1,
-    "train.lr": 0,
-    "train.momentum": 0,
-    "train.weight_decay": 0,
-    "train.decay": 0,
-    "images.pad": 0,
-    "engine.threads": 0,
-    "engine.checkpoint_every": 0,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,14 +125,17 @@ class RunConfig(LearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_least("stream.tasks", self.stream.tasks, 1)
-        _check_least("stream.order_seed", self.stream.order_seed, -1)
+        for section in ("stream", "evaluation"):
+            validate(getattr(self, section), section + ".")
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"seeds is {list(self.seeds)}; at least one, none negative, none twice")
 
 
 def as_dict(config: LearnerConfig) -> dict[str, Any]:
     """The configuration as plain values that TOML and JSON can hold."""
+    if name_of(config.method, METHODS) is None:
+        name = type(config.method).__name__
+        raise UserError(f"{name} has no name yet, so it could not be found again: METHODS['my-name'] = {name}(...)")
     return to_dict(config, METHODS)
 
 
@@ -167,7 +151,7 @@ def read(path: Path) -> dict[str, Any]:
         content = json.loads(text)["config"] if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is not a configuration: {error}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a configuration")
@@ -185,8 +169,3 @@ def run_id(config: RunConfig, seed: int) -> str:
 def _check_name(path: str, value: str, allowed: dict[str, Any]) -> None:
     if value not in allowed:
         raise unknown(path, value, allowed)
-
-
-def _check_least(path: str, value: float, least: float) -> None:
-    if not (math.isfinite(value) and value >= least):
-        raise UserError(f"{path} is {value}; it must be at least {least}")

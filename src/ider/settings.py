@@ -16,16 +16,22 @@ Choices = Mapping[str, Any]
 _KINDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 
 
+_TOO_LARGE = 2**63
+
+
 class _Text(str):
     """A value from the command line, still to be read as its setting's type."""
 
 
-def settings(config: object, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+def settings(config: object, choices: Choices, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Every setting that a path reaches, as (path, value, help)."""
+    name = name_of(config, choices)
+    if name:
+        yield prefix + "name", name, f"one of {', '.join(choices)}; the settings below are its own"
     for item in dataclasses.fields(config):  # type: ignore[arg-type]
         value, path = getattr(config, item.name), prefix + item.name
         if dataclasses.is_dataclass(value):
-            yield from settings(value, path + ".")
+            yield from settings(value, choices, path + ".")
         else:
             yield path, value, item.metadata.get("help", "")
 
@@ -57,25 +63,21 @@ def overlay(config: D, content: object, choices: Choices, path: str = "") -> D:
     """`config` with the settings in `content` (nested dicts) in place of its own."""
     if not isinstance(content, Mapping):
         raise UserError(f"{path} is {content!r}; it must be a section")
-    names = [item.name for item in dataclasses.fields(config)]  # type: ignore[arg-type]
     if name_of(config, choices) and "name" in content:
-        if content["name"] not in choices:
-            raise unknown(_join(path, "name"), content["name"], choices)
-        config, content = (
-            choices[str(content["name"])],
-            {name: value for name, value in content.items() if name != "name"},
-        )
-        names = [item.name for item in dataclasses.fields(config)]  # type: ignore[arg-type]
-    new = {}
+        name = _convert(str, content["name"], _join(path, "name"))
+        if name not in choices:
+            raise unknown(_join(path, "name"), name, choices)
+        config, content = choices[name], {key: value for key, value in content.items() if key != "name"}
+    hints, new = typing.get_type_hints(type(config)), {}
+    names = [item.name for item in dataclasses.fields(config)]  # type: ignore[arg-type]
     for name, value in content.items():
         if name not in names:
             raise unknown("setting", _join(path, name), [_join(path, known) for known in names])
-        old = getattr(config, name)
-        kind = typing.get_type_hints(type(config))[name]
-        place = _join(path, name)
-        new[name] = (
-            overlay(old, value, choices, place) if dataclasses.is_dataclass(old) else _convert(kind, value, place)
-        )
+        old, place = getattr(config, name), _join(path, name)
+        if dataclasses.is_dataclass(old):
+            new[name] = _of_kind(hints[name], overlay(old, value, choices, place), place)
+        else:
+            new[name] = _convert(hints[name], value, place)
     return dataclasses.replace(config, **new)  # type: ignore[type-var]
 
 
@@ -90,15 +92,27 @@ def override(config: D, assignment: str, choices: Choices) -> D:
     return overlay(config, content, choices)
 
 
+def _of_kind(kind: Any, section: object, path: str) -> object:
+    """The section, if what was chosen for it by name can stand in its place."""
+    if isinstance(kind, type) and not getattr(kind, "_is_protocol", False) and not isinstance(section, kind):
+        raise UserError(f"{path} cannot be a {type(section).__name__}; it must be a {kind.__name__} method")
+    return section
+
+
 def to_toml(content: Mapping[str, Any], section: str = "") -> str:
     """TOML text of nested dicts of numbers, strings, booleans and lists."""
     plain = [(name, value) for name, value in content.items() if not isinstance(value, Mapping)]
-    lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in plain)
+    lines = "".join(f"{name} = {_toml_value(value)}\n" for name, value in plain)
     text = f"\n[{section}]\n{lines}" if section else lines
     for name, value in content.items():
         if isinstance(value, Mapping):
             text += to_toml(value, _join(section, name))
     return text
+
+
+def _toml_value(value: Any) -> str:
+    """JSON writes TOML's values, but for one character that TOML wants escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _join(path: str, name: str) -> str:
@@ -117,6 +131,8 @@ def _convert(kind: Any, value: Any, path: str) -> Any:
         if not isinstance(value, list | tuple):
             raise UserError(f"{path} is {value!r}; it must be a list, such as [1, 2]")
         return tuple(_convert(typing.get_args(kind)[0], item, path) for item in value)
+    if type(value) is int and abs(value) >= _TOO_LARGE:
+        raise UserError(f"{path} is a number of {value.bit_length()} bits; at most 63 make sense")
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
@@ -126,9 +142,10 @@ def _convert(kind: Any, value: Any, path: str) -> Any:
 
 def _read(kind: Any, text: str) -> Any:
     """A word of the command line as TOML would read it; a string needs no quotes there."""
-    if kind is str or typing.get_origin(kind) is Literal:
+    if (kind is str or typing.get_origin(kind) is Literal) and text[:1] not in ("'", '"'):
         return str(text)
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        content = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return str(text)
+    return content["value"] if len(content) == 1 and "\n" not in text else str(text)

@@ -6,7 +6,7 @@ Shape legend: N rows of all parts together, C classes.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 from torch import Tensor, cat
 
@@ -14,13 +14,6 @@ CURRENT = "current"
 
 Terms = dict[str, Tensor]
 """Named 0-d losses; the engine sums, differentiates and logs them."""
-
-T = TypeVar("T")
-
-
-def option(default: T, help: str) -> T:
-    """A dataclass field with a default and the one line of help that `ider list settings` shows."""
-    return dataclasses.field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,8 @@ class Parts:
     mixed: bool = False
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.rows.narrow(0, self._start(name), self.sizes[name])
+        size = self.sizes[name]
+        return self.rows.narrow(0, self._start(name), size)
 
     def __contains__(self, name: str) -> bool:
         return name in self.sizes
@@ -51,22 +45,18 @@ class Parts:
 
     def pick(self, *names: str) -> "Parts":
         """Those of the named parts that are present, in the order in which they lie (a view if they are neighbours)."""
-        kept = [name for name in self.sizes if name in names]
-        if kept == list(self.sizes):
+        sizes = {name: size for name, size in self.sizes.items() if name in names}
+        if len(sizes) == len(self.sizes):
             return self
-        sizes = {name: self.sizes[name] for name in kept}
-        start = self._start(kept[0])
-        neighbours = list(self.sizes)[list(self.sizes).index(kept[0]) :][: len(kept)] == kept
-        rows = self.rows.narrow(0, start, sum(sizes.values())) if neighbours else cat([self[name] for name in kept])
-        return Parts(rows, sizes, self.mixed)
+        starts = [self._start(name) for name in sizes]
+        count = sum(sizes.values())
+        if starts and starts[-1] + list(sizes.values())[-1] - starts[0] == count:
+            return Parts(self.rows.narrow(0, starts[0], count), sizes, self.mixed)
+        return Parts(cat([self[name] for name in sizes]) if sizes else self.rows[:0], sizes, self.mixed)
 
     def _start(self, name: str) -> int:
-        start = 0
-        for other, size in self.sizes.items():
-            if other == name:
-                return start
-            start += size
-        raise KeyError(name)
+        names = list(self.sizes)
+        return sum(self.sizes[other] for other in names[: names.index(name)])
 
 
 @dataclass(frozen=True)
@@ -100,9 +90,8 @@ class Draw:
 
 @dataclass(frozen=True)
 class Teacher:
-    """A frozen copy of the net that normalises by the statistics of the batch it sees, or by its running ones."""
+    """The net as it was at the end of the previous task; it normalises by its batch or by its running statistics."""
 
-    kind: Literal["previous_task"] = "previous_task"
     statistics: Literal["batch", "running"] = "batch"
 
 
@@ -128,7 +117,3 @@ class Method(Protocol):
     def terms(self, net: Net, teacher: Net | None, batch: Batch) -> Terms:
         """The named losses of one step."""
         ...
-
-
-State = dict[str, Any]
-"""What JSON can hold of an object's state; the tensors travel beside it."""

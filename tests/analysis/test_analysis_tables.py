@@ -186,7 +186,7 @@ def test_terminal_table_shows_brackets_as_they_are_and_bold_for_the_best(make_re
     console = Console(file=io.StringIO(), width=100, record=True, force_terminal=True, color_system="standard")
     console.print(rich)
     styled = console.export_text(styles=True, clear=False)
-    assert re.search(r"\x1b\[1m *81\.00\x1b\[0m", styled)
+    assert re.search(r"\x1b\[1m *81\.00 •\x1b\[0m", styled)
     assert not re.search(r"\x1b\[1m *80\.00", styled)
     plain = console.export_text()
     assert "[red]er" in plain
@@ -209,3 +209,16 @@ def test_tables_load_neither_matplotlib_nor_the_engine(loaded_by: Callable[[str]
         "ider.errors", "ider.records",
     }  # fmt: skip
     assert not {"matplotlib", "numpy", "torch"} & loaded
+
+
+def test_a_net_with_one_answer_has_one_row_in_the_answers_table(make_record: Maker) -> None:
+    record = make_record("er")
+    record["answers"] = dict.fromkeys(record["answers"], record["metrics"])
+    table = tables.answers_table([summarise([record]), summarise([make_record("er+id")])])
+    assert [(row[0].text, row[1].text) for row in table.rows] == [
+        ("er", "first *"),
+        ("er+id", "first *"),
+        ("", "second"),
+        ("", "mean"),
+    ]
+    assert table.rules == (1,)

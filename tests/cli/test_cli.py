@@ -61,7 +61,10 @@ def test_compare_sets_methods_side_by_side(tmp_path: Path) -> None:
     comparison = json.loads((tmp_path / "c" / "comparison.json").read_text())
     assert comparison["methods"] == ["finetune", "er-matched"]
     assert [summary["metrics"]["faa"]["n"] for summary in comparison["summaries"]] == [2, 2]
-    assert {name: len(records) for name, records in load_records(tmp_path / "c").items()} == {"finetune": 2, "er-matched": 2}
+    assert {name: len(records) for name, records in load_records(tmp_path / "c").items()} == {
+        "finetune": 2,
+        "er-matched": 2,
+    }
     assert "er-matched" in result.output
     again = ider("compare", "--methods", "finetune,er-matched", "--num-seeds", "2", "--out", tmp_path / "c", *QUICK)
     assert again.exit_code == 0
@@ -113,7 +116,7 @@ def test_a_mistake_ends_with_2_and_one_clear_line(mistake: str, tmp_path: Path) 
 def test_a_folder_in_use_is_not_overwritten(finished: Path) -> None:
     result = ider("run", "--method", "er+id", "--out", finished, *QUICK, "--set", "train.lr=0.5")
     assert result.exit_code == 2
-    assert "train.lr: 0.03 -> 0.5" in result.stderr
+    assert "train.lr: 0.1 -> 0.5" in result.stderr
 
 
 def test_more_seeds_can_be_added_to_a_run(finished: Path) -> None:
@@ -124,7 +127,16 @@ def test_more_seeds_can_be_added_to_a_run(finished: Path) -> None:
 
 
 def test_a_failing_run_does_not_take_the_others_along(tmp_path: Path) -> None:
-    arguments = ["--methods", "finetune,er", "--out", tmp_path / "c", "--set", "train.lr=1e30", "--set", "train.epochs=2"]
+    arguments = [
+        "--methods",
+        "finetune,er",
+        "--out",
+        tmp_path / "c",
+        "--set",
+        "train.lr=1e30",
+        "--set",
+        "train.epochs=2",
+    ]
     result = ider("compare", *arguments)
     assert result.exit_code == 1
     assert "2 of 2 runs failed" in result.stderr
@@ -134,7 +146,7 @@ def test_a_failing_run_does_not_take_the_others_along(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_ends_with_130_and_the_run_can_be_resumed(tmp_path: Path) -> None:
     arguments = ["compare", "--methods", "er,er+id", "--out", tmp_path / "c", "--set", "engine.checkpoint_every=1"]
-    whole = process(*arguments, "--epochs", "30")
+    whole = process(*arguments, "--epochs", "6")
     waited = time.monotonic() + 60
     while not list((tmp_path / "c").rglob("checkpoint.safetensors")) and time.monotonic() < waited:
         time.sleep(0.05)

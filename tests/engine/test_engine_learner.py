@@ -1,6 +1,6 @@
 """The learner's public behaviour: learn, answer, save, load, and clear words for what it cannot do."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,9 @@ from ider import Learner, LearnerConfig, RunError, Stream, Task, UserError, reci
 from ider.data.datasets import digits
 from ider.engine import checkpoint
 from ider.engine.answers import softmax
+from ider.engine.learner import Progress
 from ider.engine.optim import learning_rate
+from ider.methods import ER
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +93,49 @@ def test_a_saved_learner_goes_on_as_the_original(stream: Stream, tmp_path: Path)
 def test_a_learner_saved_in_mid_task_wants_that_task(stream: Stream, tmp_path: Path) -> None:
     file = tmp_path / "learner.safetensors"
     learner = Learner(config())
-    learner.learn(part(stream.tasks[0], 100), lambda now: learner.save(file) if (now.epoch, now.step) == (1, 1) else None)
+    learner.learn(
+        part(stream.tasks[0], 100), lambda now: learner.save(file) if (now.epoch, now.step) == (1, 1) else None
+    )
     halfway = Learner.load(file)
     assert (halfway.epoch, halfway.step, halfway.tasks_learned) == (1, 1, 0)
     with pytest.raises(UserError, match="in the middle of another task"):
         halfway.learn(part(stream.tasks[0], 99))
     halfway.learn(part(stream.tasks[0], 100))
     assert (halfway.answers(stream.tests[0].images).first == learner.answers(stream.tests[0].images).first).all()
+
+
+def test_a_learner_interrupted_in_mid_epoch_goes_on_as_if_it_had_not_been(stream: Stream) -> None:
+    def stop(now: Progress) -> None:
+        if (now.epoch, now.step) == (1, 2):
+            raise KeyboardInterrupt
+
+    task = part(stream.tasks[0], 100)
+    learner, whole = Learner(config(momentum=0.5)), Learner(config(momentum=0.5)).learn(task)
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn(task, stop)
+    learner.learn(task)
+    assert learner.history == whole.history
+    assert (learner.memory.labels[:-1].numpy() == learner.slots.labels).all()
+    assert (learner.answers(task.images).second == whole.answers(task.images).second).all()
+
+
+def test_images_to_answer_are_checked(stream: Stream) -> None:
+    learner = Learner(config()).learn(part(stream.tasks[0], 40))
+    with pytest.raises(UserError, match="uint8.*float64"):
+        learner.predict(stream.tests[0].images / 255)
+    with pytest.raises(UserError, match="uint8"):
+        learner.predict(stream.tests[0].images[0])
+    assert learner.predict_proba(stream.tests[0].images[:0]).shape == (0, 2)
+
+
+def test_a_method_without_a_name_is_not_saved(stream: Stream, tmp_path: Path) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(ER):
+        """Not in METHODS."""
+
+    nameless = replace(config("er"), method=Mine())
+    with pytest.raises(UserError, match=r"Mine has no name yet.*METHODS\['my-name'\]"):
+        Learner(nameless).learn(part(stream.tasks[0], 40)).save(tmp_path / "x")
 
 
 def test_randomness_is_owned_by_the_learner(stream: Stream) -> None:
@@ -179,10 +217,11 @@ def test_learning_rate_falls_at_its_milestones() -> None:
 
 
 def test_a_task_smaller_than_a_batch_with_drop_last_takes_no_step(stream: Stream) -> None:
-    learner = Learner(config(drop_last=True)).learn(part(stream.tasks[0], 20))
+    with pytest.warns(UserWarning, match="nothing is learnt"):
+        learner = Learner(config(drop_last=True)).learn(part(stream.tasks[0], 20))
     assert learner.tasks_learned == 1
     assert learner.slots.offered == 0
-    assert [entry["loss"] for entry in learner.history] == [0.0, 0.0]
+    assert learner.history == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 5])

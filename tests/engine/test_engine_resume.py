@@ -1,4 +1,4 @@
-"""A run that is killed again and again ends as if nothing had happened: the same record, the same weights, bit for bit."""
+"""A run that is killed again and again ends as if nothing had happened: same record, same weights, bit for bit."""
 
 import json
 import os
@@ -34,7 +34,13 @@ def drive(folder: Path, config: RunConfig, moments: list[str]) -> int:
     folder.mkdir(parents=True)
     file = folder / "config.json"
     file.write_text(json.dumps(as_dict(config)))
-    command = [sys.executable, str(Path(__file__).with_name("resume_driver.py")), str(folder / "run"), str(file), *moments]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("resume_driver.py")),
+        str(folder / "run"),
+        str(file),
+        *moments,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return int(done.stdout.split()[-1])

@@ -10,6 +10,7 @@ import torch
 
 from ider import METHODS, Learner, Task
 from ider.config import EngineConfig, ImageConfig, LearnerConfig, MemoryConfig, NetConfig, TrainConfig
+from ider.engine.step import Phase, Workbench
 from ider.memory.store import MemoryStore
 
 CPU = torch.device("cpu")
@@ -109,9 +110,7 @@ def holders(root: object, task: Task) -> tuple[list[object], set[int]]:
     objects, numbers = [], set()
     for item in reachable(root):
         inside = content(item)
-        found = {
-            number for number, image in enumerate(task.images) if any(text in inside for text in spellings(image))
-        }
+        found = {number for number, image in enumerate(task.images) if any(text in inside for text in spellings(image))}
         if found:
             objects.append(item)
             numbers |= found
@@ -159,9 +158,7 @@ def test_the_memory_holds_the_original_images_with_their_labels(policy):
     tasks = [task_of(0, 1, seed=4), task_of(2, 3, seed=5)]
     label_of = {image.tobytes(): label for task in tasks for image, label in zip(task.images, task.labels, strict=True)}
     config = config_of("er", 20)
-    learner = Learner(
-        LearnerConfig(**{**vars(config), "memory": MemoryConfig(size=20, policy=policy)}), seed=6
-    )
+    learner = Learner(LearnerConfig(**{**vars(config), "memory": MemoryConfig(size=20, policy=policy)}), seed=6)
     for number, task in enumerate(tasks, 1):
         learner.learn(task)
         images, labels = (tensor.numpy() for tensor in learner.memory.tensors().values())
@@ -171,13 +168,11 @@ def test_the_memory_holds_the_original_images_with_their_labels(policy):
         assert learner.slots.offered == number * 60
 
 
-@pytest.mark.xfail(strict=True, reason="the spare slot keeps the last discarded image after the task is over")
 def test_a_memory_of_no_slots_keeps_no_image_at_all():
     task = task_of(0, 1, seed=7)
     assert holders(Learner(config_of("finetune", 0)).learn(task), task) == ([], set())
 
 
-@pytest.mark.xfail(strict=True, reason="each Phase refers to itself (Phase.step), so it waits for the collector")
 def test_the_images_of_a_task_are_freed_when_it_is_over():
     task = task_of(0, 1, seed=8)
     learner = Learner(config_of("er", 5))
@@ -185,7 +180,32 @@ def test_the_images_of_a_task_are_freed_when_it_is_over():
     gc.disable()
     try:
         learner.learn(task)
-        alive = [item for item in gc.get_objects() if type(item).__name__ in {"Workbench", "Phase"}]
+        alive = [type(item).__name__ for item in gc.get_objects() if type(item) in (Workbench, Phase)]
     finally:
         gc.enable()
     assert alive == []
+
+
+@pytest.mark.xfail(strict=True, reason="learn() goes on with the old task's images if it was stopped in the first step")
+def test_a_learner_stopped_before_its_first_step_learns_the_task_it_is_given_next(monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    first, second = task_of(0, 1, seed=10), task_of(2, 3, seed=11)
+    learner = Learner(config_of("er", 7))
+    with monkeypatch.context() as patched:
+        patched.setattr(Phase, "_learn", stop)
+        with pytest.raises(KeyboardInterrupt):
+            learner.learn(first)
+    learner.learn(second)
+    assert learner.memory.tensors()["labels"].tolist() == learner.slots.labels.tolist()
+    assert holders(learner, first) == ([], set())
+
+
+@pytest.mark.xfail(strict=True, raises=UserWarning, reason="torch.from_numpy warns of arrays that cannot be written")
+def test_a_task_of_read_only_arrays_is_learnt():
+    task = task_of(0, 1, seed=12)
+    task.images.flags.writeable = task.labels.flags.writeable = False
+    learner = Learner(config_of("er", 7)).learn(task)
+    assert learner.tasks_learned == 1
+    assert learner.answers(task.images).first.shape == (30, 4)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ider.errors import UserError
 from ider.methods import ER, METHODS, Finetune, Idempotent
-from ider.nets import NETS, TwoInputNet, View
+from ider.nets import NETS, Shape, TwoInputNet, View
 from ider.types import CURRENT, Batch, Draw, Needs, Parts, Teacher
 
 CLASSES, ROWS = 4, 3
@@ -20,15 +20,16 @@ WEIGHTS = ("answer_weight", "current_weight", "memory_weight")
 
 
 class BareNet:
-    """f(x, y) = x + y A: the image is the answer to come, so the gradient of the image is that of the first answer."""
+    """f(x, y) = x + y A: the gradient of the image is that of the first answer, as a teacher lets none through here."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, teaches: bool = False) -> None:
+        self.teaches = teaches
         generator = torch.Generator().manual_seed(seed)
         self.A = torch.randn(CLASSES, CLASSES, generator=generator, dtype=torch.float64)
         self.A.requires_grad_()
 
     def encode(self, images: Parts) -> Parts:
-        return images
+        return images.like(images.rows.detach()) if self.teaches else images
 
     def decode(self, z: Parts, y: Parts | None = None) -> Parts:
         return z.like(z.rows + (self.A.mean(0) if y is None else y.rows @ self.A))
@@ -48,7 +49,7 @@ def images(parts: int) -> Tensor:
 def all_parts(**changes: Any) -> tuple[Idempotent, dict[str, Tensor], Tensor]:
     """The terms of a step with everything present, and the images that they came from."""
     method, x = Idempotent(**changes), torch.tensor(np.linspace(-1, 1, 36).reshape(9, 4) ** 3, requires_grad=True)
-    return method, method.terms(BareNet(1), BareNet(2), batch(x, CURRENT, "replay", "distill")), x
+    return method, method.terms(BareNet(1), BareNet(2, teaches=True), batch(x, CURRENT, "replay", "distill")), x
 
 
 def gradient(**changes: Any) -> Tensor:
@@ -62,7 +63,7 @@ def total(terms: dict[str, Tensor]) -> float:
 
 def test_the_gradient_of_a_fixed_point_term_is_the_closed_form() -> None:
     method = Idempotent(answer_weight=0.0, current_weight=1.0, memory_weight=0.0)
-    net, teacher, x = BareNet(1), BareNet(2), images(1)
+    net, teacher, x = BareNet(1), BareNet(2, teaches=True), images(1)
     term = method.terms(net, teacher, batch(x, CURRENT))["fixed_point/current"]
     found = torch.autograd.grad(term, x)[0].numpy()
     y = x.detach().numpy() + net.A.detach().numpy().mean(0)
@@ -76,7 +77,7 @@ def test_the_gradient_of_a_fixed_point_term_is_the_closed_form() -> None:
 
 def test_a_detached_target_leaves_only_the_identity() -> None:
     method = Idempotent(answer_weight=0.0, current_weight=1.0, memory_weight=0.0, teacher_gradient=False)
-    net, teacher, x = BareNet(1), BareNet(2), images(1)
+    net, teacher, x = BareNet(1), BareNet(2, teaches=True), images(1)
     found = torch.autograd.grad(method.terms(net, teacher, batch(x, CURRENT))["fixed_point/current"], x)[0]
     y = net.decode(Parts(x, {CURRENT: ROWS})).rows
     gap = y - teacher.decode(Parts(x, {CURRENT: ROWS}), Parts(y.softmax(1), {CURRENT: ROWS})).rows
@@ -105,7 +106,12 @@ def test_the_second_answers_gradient_flows_through_the_first() -> None:
 
 
 def test_the_distance_may_be_a_divergence() -> None:
-    method, x, net, teacher = Idempotent(distance="kl", current_weight=0.3), images(1), BareNet(1), BareNet(2)
+    method, x, net, teacher = (
+        Idempotent(distance="kl", current_weight=0.3),
+        images(1),
+        BareNet(1),
+        BareNet(2, teaches=True),
+    )
     term = method.terms(net, teacher, batch(x, CURRENT))["fixed_point/current"]
     first = net.decode(Parts(x, {CURRENT: ROWS})).rows.detach().numpy()
     target = x.detach().numpy() + softmax(first, 1) @ teacher.A.detach().numpy()
@@ -125,7 +131,7 @@ def test_without_fixed_point_weights_the_teacher_is_not_asked() -> None:
     method = Idempotent(current_weight=0.0, memory_weight=0.0)
     x = images(2)
     step = batch(x, CURRENT, "replay")
-    assert method.terms(BareNet(1), None, step) == method.terms(BareNet(1), object(), step)  # type: ignore[arg-type]
+    assert method.terms(BareNet(1), None, step) == method.terms(BareNet(1), object(), step)
 
 
 REPLAYED = (Draw("replay"),)
@@ -133,24 +139,21 @@ BOTH = (*REPLAYED, Draw("distill", only_with_teacher=True))
 
 
 @pytest.mark.parametrize(
-    ("method", "needs"),
+    ("method", "draws", "teacher", "coins"),
     [
-        (Idempotent(), Needs(draws=BOTH, teacher=Teacher())),
-        (Idempotent(current_weight=0.0), Needs(draws=BOTH, teacher=Teacher())),
-        (Idempotent(memory_weight=0.0), Needs(draws=REPLAYED, teacher=Teacher())),
-        (Idempotent(current_weight=0.0, memory_weight=0.0), Needs(draws=REPLAYED)),
-        (
-            Idempotent(teacher_statistics="running", prior_probability=0.9),
-            Needs(draws=BOTH, teacher=Teacher(statistics="running"), coins=(CURRENT, "replay")),
-        ),
-        (
-            Idempotent(base=Finetune(), prior_probability=0.9),
-            Needs(draws=BOTH[1:], teacher=Teacher(), coins=(CURRENT,)),
-        ),
+        (Idempotent(), BOTH, Teacher(), ()),
+        (Idempotent(current_weight=0.0), BOTH, Teacher(), ()),
+        (Idempotent(memory_weight=0.0), REPLAYED, Teacher(), ()),
+        (Idempotent(current_weight=0.0, memory_weight=0.0), REPLAYED, None, ()),
+        (Idempotent(teacher_statistics="running"), BOTH, Teacher(statistics="running"), ()),
+        (Idempotent(prior_probability=0.9), BOTH, Teacher(), (CURRENT, "replay")),
+        (Idempotent(base=Finetune(), prior_probability=0.0), BOTH[1:], Teacher(), (CURRENT,)),
     ],
 )
-def test_what_it_asks_for_depends_on_its_weights(method: Idempotent, needs: Needs) -> None:
-    assert method.needs() == needs
+def test_what_it_asks_for_depends_on_its_weights(
+    method: Idempotent, draws: tuple[Draw, ...], teacher: Teacher | None, coins: tuple[str, ...]
+) -> None:
+    assert method.needs() == Needs(draws=draws, teacher=teacher, coins=coins, second_input=True)
 
 
 def test_it_doubles_the_cross_entropies_of_whatever_is_underneath() -> None:
@@ -159,6 +162,23 @@ def test_it_doubles_the_cross_entropies_of_whatever_is_underneath() -> None:
     first = Finetune().terms(net, None, batch(x, CURRENT))["current"].item()
     assert terms["first/current"].item() == pytest.approx(first / 2)
     assert set(terms) == {"first/current", "second/current"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fond(Finetune):
+    """Finetune with a term of its own on the first answer."""
+
+    def further(self, first: Parts, teacher: Any, batch: Batch) -> dict[str, Tensor]:
+        return {"further": first.rows.sum()}
+
+
+@pytest.mark.parametrize("coin", [0.0, 0.9])
+def test_the_further_terms_of_what_is_underneath_come_once_and_from_the_prior(coin: float) -> None:
+    x, net = images(2), BareNet(1)
+    step = batch(x, CURRENT, "distill", coins={CURRENT: coin})
+    terms = Idempotent(base=Fond(), prior_probability=0.5).terms(net, BareNet(2, teaches=True), step)
+    first = net.decode(Parts(x[:ROWS], {CURRENT: ROWS})).rows
+    assert terms["further"].item() == pytest.approx(first.sum().item())
 
 
 def test_er_id_is_er_with_separate_parts_and_the_released_weights() -> None:
@@ -194,7 +214,7 @@ def test_a_coin_above_the_prior_probability_starts_from_the_label(coin: float, s
 
 
 def test_the_fixed_point_terms_start_from_the_prior_whatever_the_coin() -> None:
-    net, teacher, x = BareNet(1), BareNet(2), images(3)
+    net, teacher, x = BareNet(1), BareNet(2, teaches=True), images(3)
     names = (CURRENT, "replay", "distill")
     plain = Idempotent().terms(net, teacher, batch(x, *names))
     for coin in (0.1, 0.9):
@@ -209,7 +229,7 @@ def test_the_fixed_point_terms_start_from_the_prior_whatever_the_coin() -> None:
 @pytest.mark.parametrize("statistics", ["batch", "running"])
 def test_a_step_leaves_the_teacher_bit_for_bit_as_it_was(statistics: Any) -> None:
     torch.manual_seed(0)
-    net = NETS["small-conv"]((1, 6, 6), CLASSES, 4, 1, True)
+    net = NETS["small-conv"](Shape((1, 6, 6), CLASSES, 4, 1, True))
     teacher = net.frozen(statistics)
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     method, sizes = Idempotent(teacher_statistics=statistics), {CURRENT: 5, "replay": 4, "distill": 4}
@@ -227,7 +247,7 @@ def test_a_step_leaves_the_teacher_bit_for_bit_as_it_was(statistics: Any) -> Non
 
 def test_every_weight_of_the_two_input_resnet_learns_in_one_step() -> None:
     torch.manual_seed(0)
-    net: TwoInputNet = NETS["resnet18"]((3, 8, 8), CLASSES, 4, 4, True)
+    net: TwoInputNet = NETS["resnet18"](Shape((3, 8, 8), CLASSES, 4, 4, True))
     sizes = {CURRENT: 5, "replay": 4, "distill": 4}
     step = Batch(Parts(torch.randn(13, 3, 8, 8), sizes), Parts(torch.arange(13) % CLASSES, sizes))
     terms = Idempotent().terms(View(net), View(net.frozen("batch"), Teacher()), step)
@@ -246,17 +266,19 @@ def test_a_wrong_probability_is_named_with_its_value(probability: float) -> None
 @pytest.mark.parametrize("value", [-0.25, float("nan"), float("inf")])
 def test_a_wrong_weight_is_named_with_its_value(weight: str, value: float) -> None:
     with pytest.raises(UserError, match=f"{weight} is {value}"):
-        Idempotent(**{weight: value})  # type: ignore[arg-type]
+        Idempotent(**{weight: value})
 
 
-@pytest.mark.parametrize(("name", "value", "meant"), [("distance", "mes", "mse"), ("teacher_statistics", "bacth", "batch")])
+@pytest.mark.parametrize(
+    ("name", "value", "meant"), [("distance", "mes", "mse"), ("teacher_statistics", "bacth", "batch")]
+)
 def test_a_wrong_choice_is_named_with_what_is_allowed(name: str, value: str, meant: str) -> None:
     with pytest.raises(UserError, match=f"{name}.*{value}.*{meant}"):
-        Idempotent(**{name: value})  # type: ignore[arg-type]
+        Idempotent(**{name: value})
 
 
 def test_it_is_a_value() -> None:
     assert Idempotent() == Idempotent(base=ER(mixed=False))
     assert hash(Idempotent()) == hash(Idempotent())
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Idempotent().answer_weight = 1.0  # type: ignore[misc]
+        Idempotent().answer_weight = 1.0

@@ -5,7 +5,6 @@ through it separately, the current images twice. Ours sends all parts at once an
 """
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import Tensor
 from ider.methods import ER, METHODS, Finetune, Idempotent
 from ider.methods.er import REPLAY
 from ider.methods.idempotence import DISTILL
-from ider.nets import NETS, TwoInputNet, View
+from ider.nets import NETS, Shape, TwoInputNet, View
 from ider.nets.norm import PartNorm2d
 from ider.types import CURRENT, Batch, Method, Parts, Teacher
 
@@ -67,7 +66,7 @@ def ce(logits: Array, labels: NDArray[np.int64]) -> float:
 def nets(seed: int = 0) -> tuple[TwoInputNet, TwoInputNet]:
     """A net and an older one, in float64 so that only the reduction of the loss rounds."""
     torch.manual_seed(seed)
-    net, old = (NETS["small-conv"]((1, 6, 6), CLASSES, 4, 1, True).double() for _ in range(2))
+    net, old = (NETS["small-conv"](Shape((1, 6, 6), CLASSES, 4, 1, True)).double() for _ in range(2))
     old.encode(torch.randn(20, 1, 6, 6, dtype=torch.float64))
     return net, old
 
@@ -225,24 +224,20 @@ def test_shared_passes_leave_the_gradient_of_the_released_step_as_it_is() -> Non
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-7, msg=name)
 
 
-@pytest.fixture
-def passes() -> Callable[[TwoInputNet], list[tuple[str, tuple[int, ...]]]]:
-    """Notes the groups that go through each layer's normalisation."""
-
-    def watch(net: TwoInputNet) -> list[tuple[str, tuple[int, ...]]]:
-        seen: list[tuple[str, tuple[int, ...]]] = []
-        for name, module in net.named_modules():
+def watch(net: TwoInputNet) -> list[tuple[str, tuple[int, ...]]]:
+    """A list in which every normalisation layer notes the groups that go through it."""
+    seen: list[tuple[str, tuple[int, ...]]] = []
+    for half in ("lower", "upper"):
+        for module in getattr(net, half).modules():
             if isinstance(module, PartNorm2d):
-                module.register_forward_hook(lambda _, args, __, half=name.split(".")[0]: seen.append((half, args[1])))
-        return seen
-
-    return watch
+                module.register_forward_hook(lambda _, args, __, half=half: seen.append((half, args[1])))
+    return seen
 
 
-def test_shared_work_is_done_once(passes: Callable[[TwoInputNet], list[tuple[str, tuple[int, ...]]]]) -> None:
+def test_shared_work_is_done_once() -> None:
     net, old = nets()
     teacher = old.frozen("batch")
-    through_net, through_teacher = passes(net), passes(teacher)
+    through_net, through_teacher = watch(net), watch(teacher)
     METHODS["er+id"].terms(View(net), View(teacher, Teacher()), batch(METHODS["er+id"], SIZES))
     assert through_net == [("lower", (6, 5, 4)), ("upper", (6, 5, 4)), ("upper", (6, 5))]
     assert through_teacher == [("lower", (6, 4)), ("upper", (6, 4))]

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ider.types import Batch, Needs, Parts, option
+from ider.options import option
+from ider.types import Batch, Needs, Parts
 
 NAMES = "abcd"
 

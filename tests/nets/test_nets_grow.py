@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from ider.nets import NETS, TwoInputNet
+from ider.nets import NETS, Shape, TwoInputNet
 
 OLD, NEW = 3, 5
 
 
 def build(label_input: bool = True) -> TwoInputNet:
     torch.manual_seed(0)
-    return NETS["small-conv"]((1, 6, 6), OLD, 4, 1, label_input).double()
+    return NETS["small-conv"](Shape((1, 6, 6), OLD, 4, 1, label_input)).double()
 
 
 def normal(*shape: int, seed: int = 5) -> Tensor:
@@ -41,7 +41,11 @@ def test_head_and_label_input_widen() -> None:
 def test_the_logits_of_old_classes_do_not_move(statistics: str, second: str) -> None:
     net = frozen(build(), statistics)
     z = net.encode(normal(6, 1, 6, 6))
-    y = normal(6, OLD, seed=6).softmax(-1) if second == "distribution" else torch.eye(OLD, dtype=torch.float64)[[0, 1, 2] * 2]
+    y = (
+        normal(6, OLD, seed=6).softmax(-1)
+        if second == "distribution"
+        else torch.eye(OLD, dtype=torch.float64)[[0, 1, 2] * 2]
+    )
     before = net.decode(z, None if second == "prior" else y)
     grow(net)
     padded = torch.cat([y, y.new_zeros(6, NEW - OLD)], 1)

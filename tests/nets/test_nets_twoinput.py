@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ider.errors import UserError
-from ider.nets import NETS, TwoInputNet, View
+from ider.nets import NETS, Shape, TwoInputNet, View
 from ider.types import Parts, Teacher
 
 CLASSES, SIZES = 4, {"current": 3, "replay": 2, "distill": 4}
@@ -18,7 +18,7 @@ SPLITS = {"resnet18": 4, "small-conv": 1}
 
 def build(name: str, label_input: bool = True, shape: tuple[int, int, int] = (3, 8, 8), width: int = 3) -> TwoInputNet:
     torch.manual_seed(0)
-    return NETS[name](shape, CLASSES, width, SPLITS[name], label_input).double()
+    return NETS[name](Shape(shape, CLASSES, width, SPLITS[name], label_input)).double()
 
 
 @pytest.fixture(params=sorted(NETS))
@@ -83,7 +83,9 @@ def test_parts_together_equal_separate_passes_in_train_mode(net: TwoInputNet) ->
     apart = copy.deepcopy(net)
     sizes, x, y = list(SIZES.values()), images(), some_distribution(9)
     together = net.decode(net.encode(x, sizes), y, sizes)
-    separate = torch.cat([apart.decode(apart.encode(a), b) for a, b in zip(x.split(sizes), y.split(sizes), strict=True)])
+    separate = torch.cat(
+        [apart.decode(apart.encode(a), b) for a, b in zip(x.split(sizes), y.split(sizes), strict=True)]
+    )
     torch.testing.assert_close(together, separate, rtol=1e-10, atol=1e-11)
     together.square().sum().backward()
     separate.square().sum().backward()
@@ -115,7 +117,7 @@ def test_the_small_net_takes_any_channels_and_odd_sizes(shape: tuple[int, int, i
 
 def test_the_small_net_has_one_cut() -> None:
     with pytest.raises(UserError, match=r"net\.split is 4; .* layer 1 only"):
-        NETS["small-conv"]((1, 8, 8), CLASSES, 3, 4, True)
+        NETS["small-conv"](Shape((1, 8, 8), CLASSES, 3, 4, True))
 
 
 @pytest.mark.parametrize("mixed", [False, True])

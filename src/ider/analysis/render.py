@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +23,7 @@ _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "±": r"$\pm$",
     "–": "--",
 }
+_DOT = " •"
 _MARKDOWN = re.compile(r"([\\`*_|~\[\]])")
 
 
@@ -85,12 +86,14 @@ def to_csv(table: Table) -> str:
 
 
 def to_rich(table: Table) -> "RichTable":
-    """For the terminal: ``rich.print(to_rich(table))``."""
+    """For the terminal: ``rich.print(to_rich(table))``. The best are bold and, for terminals that are not, dotted."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    title = Text(table.title, no_wrap=True, overflow="ignore")  # it may be wider than the columns
+    texts = [[_dotted(table, row, column) for column in range(len(table.header))] for row in table.rows]
+    marked = any(cell.best for row in table.rows for cell in row)
+    title = Text(table.title + "; • is the best" * marked, no_wrap=True, overflow="ignore")  # wider than the columns
     rich = RichTable(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True
     )
@@ -98,13 +101,21 @@ def to_rich(table: Table) -> "RichTable":
         if heading.kind == "text":
             rich.add_column(Text(heading.text))
         else:  # numbers stay in one piece on a narrow terminal; text gives way
-            widest = max(map(len, [*heading.text.split(), *(row[column].text for row in table.rows)]))
+            widest = max(map(len, [*heading.text.split(), *(row[column] for row in texts)]))
             rich.add_column(Text(heading.text), justify="right", min_width=widest)
     for index, row in enumerate(table.rows):
         if index in table.rules and index:
             rich.add_section()
-        rich.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in row))
+        shown = zip(texts[index], row, strict=True)
+        rich.add_row(*(Text(text, "bold" if cell.best else "") for text, cell in shown))
     return rich
+
+
+def _dotted(table: Table, row: Sequence[Cell], column: int) -> str:
+    """A cell's text, and a dot behind the best of a column; the others keep its place free, so that digits align."""
+    if not any(other[column].best for other in table.rows):
+        return row[column].text
+    return row[column].text + (_DOT if row[column].best else " " * len(_DOT))
 
 
 def _marked(cell: Cell, escape: Callable[[str], str], bold: str) -> str:

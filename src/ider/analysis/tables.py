@@ -3,6 +3,7 @@
 print(to_markdown(comparison_table(summaries)))
 """
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -58,19 +59,21 @@ def comparison_table(
 def answers_table(summaries: Sequence[Summary], columns: Sequence[Column] = ANSWER_COLUMNS) -> Table:
     """Three rows a method, one an answer, so that calibration is seen with its sign for each of them.
 
-    A star marks the answer whose metrics the run reports as its headline.
+    A star marks the answer whose metrics the run reports as its headline. A net without a second input has one answer.
     """
     benchmark = _benchmark(summaries)
     extras = [name for name in _extras(summaries) if name != "Answer"]
+    answers = [_distinct_answers(summary) for summary in summaries]
     rows = tuple(
-        (Cell(summary["method"] if answer == ANSWERS[0] else ""), *_extra_cells(summary, extras), *cells)
-        for summary in summaries
-        for answer in ANSWERS
+        (Cell(summary["method"] if place == 0 else ""), *_extra_cells(summary, extras), *cells)
+        for summary, distinct in zip(summaries, answers, strict=True)
+        for place, answer in enumerate(distinct)
         for cells in [_answer_cells(summary, answer, columns)]
     )
     header = (Heading("Method"), *_extra_headings(extras), Heading("Answer"), *_measured_headings(columns))
     title = f"{_title(benchmark, summaries, [*extras, 'Answer'])}; * is the headline"
-    return Table(title, header, rows, tuple(range(len(ANSWERS), len(rows), len(ANSWERS))))
+    ends = itertools.accumulate(len(distinct) for distinct in answers)
+    return Table(title, header, rows, tuple(end for end in ends if end < len(rows)))
 
 
 def run_table(summary: Summary) -> Table:
@@ -109,6 +112,12 @@ def _column_cells(shown: Column, metrics: Sequence[Mapping[str, Any]], contestan
 def _answer_cells(summary: Summary, answer: str, columns: Sequence[Column]) -> tuple[Cell, ...]:
     label = f"{answer} *" if answer == _answer(summary) else answer
     return Cell(label), *(_cell(each, summary["answers"][answer].get(each.name, {})) for each in columns)
+
+
+def _distinct_answers(summary: Summary) -> Sequence[str]:
+    found = summary["answers"]
+    alike = all(found[answer] == found[ANSWERS[0]] for answer in ANSWERS)
+    return (_answer(summary),) if alike else ANSWERS
 
 
 def _cell(shown: Column, spread: Mapping[str, Any], best: bool = False) -> Cell:

@@ -7,7 +7,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ider.errors import RunError, UserError
 from ider.records import write_bytes
@@ -50,8 +50,3 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> Tensors:
     """The tensors that `prefixed` put under a prefix, by their own names."""
     start = prefix + "/"
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-
-
-def fill(net: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Overwrite the weights and statistics of a net of the same shape."""
-    net.load_state_dict(dict(tensors))

@@ -4,6 +4,7 @@ A learner keeps nothing of a task but what its memory holds. All its state fits 
 epoch: `save` it there, `load` it and call `learn` with the same task, and it goes on as if nothing had happened.
 """
 
+import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from ider.config import EngineConfig, LearnerConfig, as_dict, from_dict
 from ider.data.augment import normalise
 from ider.engine import checkpoint
 from ider.engine.answers import Answer, Answers, Probabilities
+from ider.engine.capture import capture
 from ider.engine.device import casting, resolve
 from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd
 from ider.engine.step import Phase, Workbench
@@ -27,7 +29,7 @@ from ider.errors import RunError, UserError
 from ider.memory.plan import Schedule, plan_epoch
 from ider.memory.policy import POLICIES, Slots
 from ider.memory.store import MemoryStore
-from ider.nets import NETS, TwoInputNet
+from ider.nets import NETS, Shape, TwoInputNet
 from ider.streams.stream import Images, Task
 
 EVALUATION_ROWS = 512
@@ -47,6 +49,8 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
+Phases = dict[tuple[tuple[str, int], ...], tuple[Phase, Callable[[], None]]]
+"""By the sizes of the parts: the phase, and its step as captured."""
 
 
 class Learner:
@@ -108,9 +112,12 @@ class Learner:
             self.prepare(task.images, task.classes[-1] + 1)
             self._meet(task)
         elif mark != self._task_mark:
-            raise UserError("this learner was saved in the middle of another task; give it that task to go on with")
-        self._bench = self._make_bench(task)
-        phases: dict[tuple[tuple[str, int], ...], Phase] = {}
+            raise UserError("this learner is in the middle of another task; give it that task to go on with")
+        randomness.restore(
+            self._generators, self._generator_states
+        )  # an interrupted call has planned its epoch already
+        self._bench = self._bench or self._make_bench(task)
+        phases: Phases = {}
         while self.epoch < self.config.train.epochs:
             self._learn_epoch(task, phases, listener)
         self._finish_task()
@@ -118,13 +125,18 @@ class Learner:
 
     def answers(self, images: Images) -> Answers:
         """The logits of the first and the second answer over all classes of the head."""
+        images = np.asarray(images)
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise UserError(
+                f"images are uint8 of shape (N, channels, height, width), not {images.dtype} of {images.shape}"
+            )
         self.prepare(images)
         was_training = self.net.training
         self.net.eval()
         with torch.inference_mode(), casting(self.config.engine):
             chunks = [
                 self._answer(images[start : start + EVALUATION_ROWS])
-                for start in range(0, len(images), EVALUATION_ROWS)
+                for start in range(0, max(len(images), 1), EVALUATION_ROWS)
             ]
         self.net.train(was_training)
         first, second = (torch.cat(part).float().cpu().numpy() for part in zip(*chunks, strict=True))
@@ -215,7 +227,7 @@ class Learner:
             )
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(randomness.torch_generator(self.seed, "weights").get_state())
-            built = NETS[net.name](image_shape, classes, net.width, net.split, net.label_input)
+            built = NETS[net.name](Shape(image_shape, classes, net.width, net.split, net.label_input))
         self._net = built.to(self.device)
         self._memory = MemoryStore(self.config.memory.size, image_shape, self.device)
         self._image_shape = tuple(image_shape)
@@ -248,7 +260,7 @@ class Learner:
         draws = tuple(draw for draw in needs.draws if self.teacher is not None or not draw.only_with_teacher)
         return Schedule(train.batch, train.replay_batch, train.drop_last, draws, needs.coins, images.pad, images.flip)
 
-    def _learn_epoch(self, task: Task, phases: dict[Any, Phase], listener: Listener | None) -> None:
+    def _learn_epoch(self, task: Task, phases: Phases, listener: Listener | None) -> None:
         assert self._bench is not None
         policy = POLICIES[self.config.memory.policy]
         segments, after = plan_epoch(task.labels, self.slots, self._schedule(), (policy, self._generators))
@@ -259,17 +271,19 @@ class Learner:
             if self.step < start + segment.steps:
                 key = tuple(segment.sizes.items())
                 if key not in phases:
-                    phases[key] = Phase(self._bench, segment.sizes)
-                phases[key].load(segment, self.step - start)
-                self._run(phases[key], start + segment.steps, (listener, steps))
+                    phase = Phase(self._bench, segment.sizes)
+                    phases[key] = phase, capture(phase.step)
+                phase, step = phases[key]
+                phase.load(segment, self.step - start)
+                self._run(step, start + segment.steps, (listener, steps))
             start += segment.steps
         self._finish_epoch(steps, after)
 
-    def _run(self, phase: Phase, until: int, audience: tuple[Listener | None, int]) -> None:
+    def _run(self, step: Callable[[], None], until: int, audience: tuple[Listener | None, int]) -> None:
         listener, steps = audience
         loss = self.history[-1]["loss"] if self.history else None
         while self.step < until:
-            phase.step()
+            step()
             self.step += 1
             if listener is not None:
                 listener(Progress(self.tasks_learned, self.epoch, self.config.train.epochs, self.step, steps, loss))
@@ -277,7 +291,19 @@ class Learner:
     def _finish_epoch(self, steps: int, slots: Slots) -> None:
         """The only point at which the host waits for the device: once an epoch, to read its losses."""
         assert self._bench is not None
-        terms = {name: float(total) / steps for name, total in sorted(self._bench.totals.items())}
+        if steps:
+            self._note_losses(self._bench, steps)
+        elif self.epoch == 0:
+            warnings.warn(
+                f"task {self.tasks_learned + 1} has fewer images than train.batch ({self.config.train.batch}), and "
+                "train.drop_last leaves them out: nothing is learnt from it",
+                stacklevel=3,
+            )
+        self.slots, self.epoch, self.step = slots, self.epoch + 1, 0
+        self._generator_states = randomness.states(self._generators)
+
+    def _note_losses(self, bench: Workbench, steps: int) -> None:
+        terms = {name: float(total) / steps for name, total in sorted(bench.totals.items())}
         entry = {"task": self.tasks_learned, "epoch": self.epoch, "loss": sum(terms.values()), **terms}
         if not np.isfinite(entry["loss"]):
             raise RunError(
@@ -285,15 +311,14 @@ class Learner:
                 f"a smaller train.lr (now {self.config.train.lr}) usually helps"
             )
         self.history.append(entry)
-        self._bench.totals.clear()
-        self.slots, self.epoch, self.step = slots, self.epoch + 1, 0
-        self._generator_states = randomness.states(self._generators)
+        bench.totals.clear()
 
     def _finish_task(self) -> None:
         """What the method declared for a task's end; the task's images leave the device."""
         if self.config.method.needs().teacher is not None:
             self._renew_teacher()
         self.tasks_learned, self.epoch, self.step = self.tasks_learned + 1, 0, 0
+        self.memory.forget_discarded()
         self._bench = None
 
     def _renew_teacher(self) -> None:

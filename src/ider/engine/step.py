@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ider.config import LearnerConfig
 from ider.data.augment import crop_and_flip, normalise
-from ider.engine.capture import capture
 from ider.engine.device import casting
 from ider.memory.plan import Segment
 from ider.memory.store import MemoryStore
@@ -48,7 +47,6 @@ class Phase:
         self.mixed, self.coins = needs.mixed, needs.coins
         self.net = View(bench.net)
         self.teacher = View(bench.teacher, needs.teacher) if bench.teacher is not None else None
-        self.step = capture(self._step)
 
     def load(self, segment: Segment, start: int) -> None:
         """Bring a segment's plan to the device and point at its row `start`."""
@@ -61,7 +59,8 @@ class Phase:
                 self.plan[name] = tensor.to(self.cursor.device, copy=True)
         self.cursor.fill_(start)
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Do the step that the cursor points at, and point at the next one."""
         row = {name: rows.index_select(0, self.cursor).squeeze(0) for name, rows in self.plan.items()}
         images, labels = self._gather(row)
         self._learn(self._batch(images, labels, row))

@@ -22,6 +22,11 @@ class MemoryStore:
         self.images.index_copy_(0, slots, images)
         self.labels.index_copy_(0, slots, labels)
 
+    def forget_discarded(self) -> None:
+        """Blank the spare slot: what was not kept is gone."""
+        self.images[-1].zero_()
+        self.labels[-1].zero_()
+
     def tensors(self) -> dict[str, Tensor]:
         """The content without the spare slot, by name."""
         return {"images": self.images[:-1], "labels": self.labels[:-1]}

@@ -9,6 +9,7 @@ METHODS: dict[str, Method] = {
     "finetune": Finetune(),
     "joint": Joint(),
     "er": ER(),
+    "finetune+id": Idempotent(base=Finetune()),
     "er+id": Idempotent(base=ER(mixed=False)),
 }
 

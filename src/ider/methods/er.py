@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from ider.errors import UserError
 from ider.losses import cross_entropy
 from ider.methods.base import Supervised
-from ider.types import CURRENT, Batch, Draw, Needs, Parts, Terms, option
+from ider.options import option, validate
+from ider.types import CURRENT, Batch, Draw, Needs, Parts, Terms
 
 REPLAY = "replay"
 
@@ -19,15 +20,18 @@ class ER(Supervised):
     """
 
     mixed: bool = option(True, "normalise and average current and replayed images as one batch")
-    replay_weight: float = option(1.0, "weight of the replayed cross-entropy beside the current one (when not mixed)")
+    replay_weight: float = option(1.0, "weight of the replayed cross-entropy beside the current one", least=0)
 
     def __post_init__(self) -> None:
-        if self.replay_weight < 0:
-            raise UserError(f"replay_weight is {self.replay_weight}; it must not be negative")
+        validate(self)
+        if self.mixed and self.replay_weight != 1:
+            raise UserError(
+                f"replay_weight is {self.replay_weight}, but a mixed batch has one mean: set mixed to false"
+            )
 
     def needs(self) -> Needs:
         """One draw from the memory a step."""
-        return Needs(draws=(Draw(REPLAY),), mixed=self.mixed)
+        return Needs(draws=(Draw(REPLAY),) if self.replay_weight else (), mixed=self.mixed)
 
     def supervised(self, answer: Parts, batch: Batch) -> Terms:
         """Cross-entropy over all classes on the current and, once the memory holds something, the replayed rows."""

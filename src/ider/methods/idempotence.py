@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ider.errors import UserError
-from ider.losses import logit_kl, logit_mse
+from ider.losses import logit_kl, logit_mse, probabilities
 from ider.methods.base import Supervised
 from ider.methods.er import ER
-from ider.types import CURRENT, Batch, Draw, Needs, Net, Parts, Teacher, Terms, option
+from ider.options import option, validate
+from ider.types import CURRENT, Batch, Draw, Needs, Net, Parts, Teacher, Terms
 
 DISTILL = "distill"
 DISTANCES = {"mse": logit_mse, "kl": logit_kl}
@@ -26,11 +27,11 @@ class Idempotent:
     """Every cross-entropy of `base` for the first and the second answer, and fixed-point terms from task two on."""
 
     base: Supervised = field(default_factory=lambda: ER(mixed=False), metadata={"help": "the method underneath"})
-    answer_weight: float = option(0.5, "weight of each of the two answers' cross-entropies")
-    current_weight: float = option(0.4, "weight of the fixed-point term on current images")
-    memory_weight: float = option(0.5, "weight of the fixed-point term on images from the memory")
+    answer_weight: float = option(0.5, "weight of each of the two answers' cross-entropies", least=0)
+    current_weight: float = option(0.4, "weight of the fixed-point term on current images", least=0)
+    memory_weight: float = option(0.5, "weight of the fixed-point term on images from the memory", least=0)
     prior_probability: float = option(
-        1.0, "chance, per batch and part, that the first answer starts from the prior, not the label"
+        1.0, "chance, per batch and part, that the first answer starts from the prior, not the label", least=0, most=1
     )
     distance: Literal["mse", "kl"] = option("mse", "distance between an answer and the teacher's: mse (logits) or kl")
     teacher_statistics: Literal["batch", "running"] = option(
@@ -39,10 +40,16 @@ class Idempotent:
     teacher_gradient: bool = option(True, "let the gradient flow through the teacher's second input")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.prior_probability <= 1:
-            raise UserError(f"prior_probability is {self.prior_probability}; it must lie in 0..1")
-        if min(self.answer_weight, self.current_weight, self.memory_weight) < 0:
-            raise UserError("the weights of +id must not be negative")
+        validate(self)
+        base = self.base.needs()
+        if base.joined:
+            raise UserError("+id needs a stream of tasks, but the method underneath learns all of them at once")
+        if base.mixed:
+            raise UserError("base.mixed is true, but +id keeps the parts apart: use ER(mixed=False)")
+        if base.teacher not in (None, Teacher(self.teacher_statistics)):
+            raise UserError(
+                f"teacher_statistics is {self.teacher_statistics!r}, but the method underneath needs the other"
+            )
 
     def needs(self) -> Needs:
         """What the base needs, a second and independent draw from the memory, and the net of the previous task."""
@@ -63,7 +70,7 @@ class Idempotent:
         first = net.decode(z)
         names = [name for name in first.sizes if name != DISTILL]
         asked = self._asked(net, z, first, batch, names)
-        second = net.decode(z.pick(*names), asked.like(asked.rows.softmax(-1)))
+        second = net.decode(z.pick(*names), asked.like(probabilities(asked.rows)))
         pairs = [self.base.supervised(answer, batch) for answer in (asked, second)]
         terms = {
             f"{which}/{name}": self.answer_weight * term
@@ -92,7 +99,7 @@ class Idempotent:
         if not weights:
             return {}
         answer = first.pick(*weights)
-        target = teacher.decode(teacher.encode(batch.images.pick(*weights)), answer.like(answer.rows.softmax(-1)))
+        target = teacher.decode(teacher.encode(batch.images.pick(*weights)), answer.like(probabilities(answer.rows)))
         return {
             f"fixed_point/{name}": weight * self._distance(answer[name], target[name])
             for name, weight in weights.items()

@@ -1,15 +1,11 @@
 """Two-input nets by name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ider.nets.resnet import resnet18
 from ider.nets.smallconv import small_conv
-from ider.nets.twoinput import TwoInputNet, View
+from ider.nets.twoinput import Shape, TwoInputNet, View
 
-NETS: dict[str, Callable[[Sequence[int], int, int, int, bool], TwoInputNet]] = {
-    "resnet18": resnet18,
-    "small-conv": small_conv,
-}
-"""Builders: (image shape, classes, width, split, label_input) -> net."""
+NETS: dict[str, Callable[[Shape], TwoInputNet]] = {"resnet18": resnet18, "small-conv": small_conv}
 
-__all__ = ["NETS", "TwoInputNet", "View"]
+__all__ = ["NETS", "Shape", "TwoInputNet", "View"]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ider.errors import UserError
 from ider.nets.norm import PartNorm2d
-from ider.nets.twoinput import AveragePool, Stack, TwoInputNet
+from ider.nets.twoinput import AveragePool, Shape, Stack, TwoInputNet
 
 BLOCKS = 8
 
@@ -48,18 +48,14 @@ class BasicBlock(nn.Module):
         return F.relu(out + x)
 
 
-def resnet18(image_shape: Sequence[int], classes: int, width: int, split: int, label_input: bool) -> TwoInputNet:
-    """ResNet-18 with a 3x3 stem and no max-pooling; `split` blocks (4: the paper's "9th layer") lie below the cut."""
+def resnet18(shape: Shape) -> TwoInputNet:
+    """ResNet-18 with a 3x3 stem and no max-pooling, cut after block 4 (the paper's "9th layer") by default."""
+    split, width = shape.split or 4, shape.width
     if not 1 <= split < BLOCKS:
         raise UserError(f"net.split is {split}; resnet18 can be cut after block 1 to {BLOCKS - 1}")
     widths = [width * 2**stage for stage in range(4) for _ in range(2)]
-    strides = [1, 1, 2, 1, 2, 1, 2, 1]
-    blocks: list[nn.Module] = [
-        BasicBlock(inputs, outputs, stride)
-        for inputs, outputs, stride in zip([width, *widths], widths, strides, strict=False)
-    ]
-    lower, upper = (
-        Stack([ConvNormReLU(image_shape[0], width), *blocks[:split]]),
-        Stack([*blocks[split:], AveragePool()]),
-    )
-    return TwoInputNet(lower, upper, (widths[split - 1], widths[-1]), classes, label_input)
+    inputs, strides = [width, *widths[:-1]], [1, 1, 2, 1, 2, 1, 2, 1]
+    blocks = [BasicBlock(*sizes) for sizes in zip(inputs, widths, strides, strict=True)]
+    lower = Stack([ConvNormReLU(shape.image[0], width), *blocks[:split]])
+    upper = Stack([*blocks[split:], AveragePool()])
+    return TwoInputNet(lower, upper, (widths[split - 1], widths[-1]), shape)

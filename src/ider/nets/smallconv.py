@@ -3,19 +3,17 @@
 Its head sees the last map place by place: on so few pixels, where a stroke lies matters more than that there is one.
 """
 
-from collections.abc import Sequence
-
 from ider.errors import UserError
 from ider.nets.resnet import ConvNormReLU
-from ider.nets.twoinput import Flatten, Stack, TwoInputNet
+from ider.nets.twoinput import Flatten, Shape, Stack, TwoInputNet
 
 
-def small_conv(image_shape: Sequence[int], classes: int, width: int, split: int, label_input: bool) -> TwoInputNet:
+def small_conv(shape: Shape) -> TwoInputNet:
     """Layers of `width` and `2 * width` channels; the cut lies between them."""
-    if split != 1:
-        raise UserError(f"net.split is {split}; small-conv can be cut after layer 1 only")
-    channels, height, breadth = image_shape
-    lower = Stack([ConvNormReLU(channels, width)])
-    upper = Stack([ConvNormReLU(width, 2 * width, stride=2), Flatten()])
-    features = 2 * width * ((height + 1) // 2) * ((breadth + 1) // 2)
-    return TwoInputNet(lower, upper, (width, features), classes, label_input)
+    if shape.split not in (0, 1):
+        raise UserError(f"net.split is {shape.split}; small-conv can be cut after layer 1 only")
+    channels, height, breadth = shape.image
+    lower = Stack([ConvNormReLU(channels, shape.width)])
+    upper = Stack([ConvNormReLU(shape.width, 2 * shape.width, stride=2), Flatten()])
+    features = 2 * shape.width * ((height + 1) // 2) * ((breadth + 1) // 2)
+    return TwoInputNet(lower, upper, (shape.width, features), shape)

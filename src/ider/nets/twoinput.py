@@ -5,6 +5,7 @@ Shape legend: B rows, C classes, D features, c h w: the map at the cut.
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,17 @@ from torch import Tensor, nn
 
 from ider.nets.norm import PartNorm2d
 from ider.types import Parts, Teacher
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a builder makes a net from. `split` blocks lie below the cut; 0 leaves that to the net."""
+
+    image: Sequence[int]
+    classes: int
+    width: int
+    split: int = 0
+    label_input: bool = True
 
 
 class Stack(nn.ModuleList):
@@ -46,12 +58,12 @@ class TwoInputNet(nn.Module):
     Without `label_input` the net is the ordinary one: `decode` ignores `y`, so every second answer is the first.
     """
 
-    def __init__(self, lower: Stack, upper: Stack, channels: tuple[int, int], classes: int, label_input: bool) -> None:
+    def __init__(self, lower: Stack, upper: Stack, channels: tuple[int, int], shape: Shape) -> None:
         super().__init__()
         cut, features = channels
         self.lower, self.upper = lower, upper
-        self.head = nn.Linear(features, classes)
-        self.label = nn.Linear(classes, cut) if label_input else None
+        self.head = nn.Linear(features, shape.classes)
+        self.label = nn.Linear(shape.classes, cut) if shape.label_input else None
 
     @property
     def classes(self) -> int:
@@ -124,7 +136,8 @@ class View:
 
 
 def _linear(weight: Tensor, bias: Tensor, learns: bool) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device, dtype=weight.dtype)
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], dtype=weight.dtype)  # type: ignore
+    layer = layer.to(weight.device)
     layer.weight.copy_(weight)
     layer.bias.copy_(bias)
     return layer.requires_grad_(learns)

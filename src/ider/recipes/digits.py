@@ -9,8 +9,8 @@ MEMORIES = (30,)
 _BASE = RunConfig(
     benchmark="digits",
     method=Finetune(),
-    net=NetConfig(name="small-conv", width=32, split=1),
-    images=ImageConfig(mean=(0.3061,), std=(0.3766,)),
+    net=NetConfig(name="small-conv", width=32),
+    images=ImageConfig(mean=(0.3061,), std=(0.3764,)),
     train=TrainConfig(epochs=20),
     stream=StreamConfig(tasks=5),
 )
@@ -19,11 +19,11 @@ _BASE = RunConfig(
 def recipes(memory: int) -> dict[str, RunConfig]:
     """Finetune, ER, ER with the settings of ER+ID, ER+ID, and joint training."""
     base = of_memory(_BASE, memory)
-    er_id = Idempotent(base=ER(mixed=False), current_weight=0.05, memory_weight=0.05)
+    er_id = Idempotent(base=ER(mixed=False), current_weight=0.02, memory_weight=0.02)
     return named(
-        variant(base, "finetune", Finetune(), lr=0.03),
-        variant(base, "er", ER(), lr=0.1),
-        variant(base, "er-matched", ER(), policy="class-balanced", lr=0.03),
-        variant(base, "er+id", er_id, policy="class-balanced", lr=0.03),
-        variant(base, "joint", Joint(), lr=0.03),
+        variant(base, "finetune", Finetune(), lr=0.1),
+        variant(base, "er", ER(), lr=0.2),
+        variant(base, "er-matched", ER(), policy="class-balanced", lr=0.1),
+        variant(base, "er+id", er_id, policy="class-balanced", lr=0.1),
+        variant(base, "joint", Joint(), lr=0.1),
     )

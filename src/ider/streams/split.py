@@ -17,6 +17,8 @@ def split(dataset: Dataset, tasks: int | Sequence[int], order_seed: int = NATURA
     Labels are renumbered by position in the class order, so that task after task they come in ascending order; the
     natural order leaves them as they are.
     """
+    if order_seed < NATURAL:
+        raise UserError(f"order_seed is {order_seed}; a seed is at least 0, and {NATURAL} is the natural order")
     classes = len(dataset.class_names)
     sizes = _sizes(classes, tasks)
     order = np.arange(classes) if order_seed == NATURAL else np.random.default_rng(order_seed).permutation(classes)

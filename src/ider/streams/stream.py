@@ -45,14 +45,18 @@ class Task:
 
 @dataclass(frozen=True)
 class Stream:
-    """Tasks to learn, a test set for each, and the name of every class."""
+    """Tasks to learn, a test set for each, and the name of every class.
+
+    In a `nested` stream each test set begins with the whole of the one before: all classes seen so far.
+    """
 
     tasks: tuple[Task, ...]
     tests: tuple[Task, ...]
     class_names: tuple[str, ...]
+    nested: bool = False
 
     def __post_init__(self) -> None:
-        if not self.tests:
+        if not self.tasks or not self.tests:
             raise UserError("a stream needs at least one task")
         shapes = {part.images.shape[1:] for part in (*self.tasks, *self.tests)}
         if len(shapes) > 1:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ider.config import RunConfig, as_dict, from_dict, read
 from ider.engine.device import resolve
 from ider.errors import RunError, UserError
+from ider.methods import METHODS as CHOICES
 from ider.records import COMPARISON, SCHEMA, SUMMARY, Summary, load_run, read_json, summarise, write_bytes, write_json
 from ider.settings import settings, to_toml
 from ider.sweeps.runner import Job, Observer, execute, workers_for
@@ -106,4 +107,8 @@ def _check_same(old: RunConfig, new: RunConfig, folder: Path) -> None:
 
 def _comparable(config: RunConfig) -> dict[str, object]:
     """What makes a run what it is: everything but the seeds and the machine."""
-    return {path: value for path, value, _ in settings(config) if path != "seeds" and not path.startswith("engine.")}
+    return {
+        path: value
+        for path, value, _ in settings(config, CHOICES)
+        if path != "seeds" and not path.startswith("engine.")
+    }
