@@ -5,9 +5,8 @@ from ider.engine.learner import Learner
 from ider.errors import RunError, UserError
 from ider.methods import METHODS
 from ider.recipes import recipe
-from ider.streams import Stream, Task, split
-
-__version__ = "0.1.0"
+from ider.streams import Stream, Task, gcil, split
+from ider.version import __version__
 
 __all__ = [
     "METHODS",
@@ -18,6 +17,8 @@ __all__ = [
     "Stream",
     "Task",
     "UserError",
+    "__version__",
+    "gcil",
     "recipe",
     "split",
 ]

@@ -3,25 +3,24 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from ider import cli_data
 from ider.analysis.render import to_csv, to_latex, to_markdown, to_rich
 from ider.analysis.tables import answers_table, comparison_table, run_table
 from ider.config import RunConfig, as_dict, read
-from ider.errors import RunError, UserError, unknown
+from ider.console import guarded, out, say
+from ider.data import datasets
+from ider.errors import UserError, unknown
 from ider.methods import METHODS
 from ider.progress import Display
-from ider.recipes import BENCHMARKS as RECIPES
-from ider.recipes import recipe, recipes
+from ider.recipes import BENCHMARKS, recipe, recipes
 from ider.records import Summary, load_records
 from ider.settings import overlay, override, settings, to_toml
-from ider.streams.benchmarks import BENCHMARKS
 from ider.sweeps import folders
 
 app = typer.Typer(
@@ -31,11 +30,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-out, err = Console(), Console(stderr=True)
+app.add_typer(cli_data.app, name="data")
 
 Benchmark = Annotated[
     str | None, typer.Option("--benchmark", "-b", help="The stream of tasks [digits] (see: ider list benchmarks).")
 ]
+Data = Annotated[str | None, typer.Option(help="Your own data: folder:PATH (a folder a class) or npz:PATH.")]
+Tasks = Annotated[int | None, typer.Option(help="Number of tasks [the benchmark's].")]
+DataDir = Annotated[str | None, typer.Option(help="Folder of the datasets [$IDER_DATA, then the user's cache].")]
 Memory = Annotated[int | None, typer.Option(help="Slots of the memory [the benchmark's first published size].")]
 Seeds = Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2 [0].")]
 NumSeeds = Annotated[int | None, typer.Option(min=1, help="Seeds 0 to N-1.")]
@@ -50,28 +52,6 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the re
 Folder = Annotated[Path, typer.Argument(help="Folder of a run or a comparison.")]
 
 
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors as one clear line: a user's mistake ends with exit code 2, a failure with 1, Ctrl-C with 130."""
-
-    @wraps(command)
-    def wrapper(*arguments: Any, **options: Any) -> None:
-        try:
-            command(*arguments, **options)
-        except UserError as error:
-            raise _failed(str(error), 2) from None
-        except (RunError, OSError) as error:
-            raise _failed(str(error), 1) from None
-        except KeyboardInterrupt:
-            raise _failed("stopped; what is done is kept (go on with: ider resume DIR)", 130) from None
-
-    return wrapper
-
-
-def _failed(message: str, code: int) -> typer.Exit:
-    err.print(f"ider: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(code)
-
-
 @app.command(epilog="Example: ider run --method er+id --memory 30 --num-seeds 3 --set train.lr=0.05")
 @guarded
 def run(
@@ -79,6 +59,8 @@ def run(
     method: Annotated[
         str | None, typer.Option("--method", "-m", help="A method or recipe [er+id] (see: ider list recipes).")
     ] = None,
+    data: Data = None,
+    tasks: Tasks = None,
     memory: Memory = None,
     seeds: Seeds = None,
     num_seeds: NumSeeds = None,
@@ -86,19 +68,22 @@ def run(
     set_: Set = None,
     device: Device = None,
     precision: Precision = None,
+    data_dir: DataDir = None,
     out_: Out = None,
     config: Annotated[
         Path | None, typer.Option(help="A configuration (TOML), or the record of a run to repeat (JSON).")
     ] = None,
 ) -> None:
     """Take one method through a benchmark, with one or more seeds."""
-    base = (
-        _from_file(config, benchmark, method, memory)
-        if config
-        else recipe(benchmark or "digits", method or "er+id", memory)
-    )
-    chosen = _adjusted(base, _assignments(epochs, device, precision, set_), _seeds(seeds, num_seeds))
-    folder = out_ or Path("runs") / f"{chosen.benchmark}-m{chosen.memory.size}-{chosen.recipe}"
+    if config is None:
+        base = recipe(_benchmark(benchmark, data), method or "er+id", memory)
+    elif benchmark or data or method:
+        raise UserError("--config says which benchmark and method; leave out --benchmark, --data and --method")
+    else:
+        base = _from_file(config, memory)
+    assignments = _assignments(tasks, epochs, device, precision, data_dir) + (set_ or [])
+    chosen = _adjusted(base, assignments, _seeds(seeds, num_seeds))
+    folder = out_ or Path("runs") / f"{_folder_name(chosen)}-{chosen.recipe}"
     out.print(to_toml(as_dict(chosen)), markup=False, highlight=False)
     with Display(out, len(chosen.seeds)) as display:
         summary = folders.start_run(chosen, folder, display)
@@ -112,6 +97,8 @@ def compare(
     methods: Annotated[
         str, typer.Option("--methods", "-m", help="Methods or recipes, separated by commas.")
     ] = "finetune,er,er-matched,er+id,joint",
+    data: Data = None,
+    tasks: Tasks = None,
     memory: Memory = None,
     seeds: Seeds = None,
     num_seeds: NumSeeds = None,
@@ -119,16 +106,17 @@ def compare(
     set_: Set = None,
     device: Device = None,
     precision: Precision = None,
+    data_dir: DataDir = None,
     out_: Out = None,
 ) -> None:
     """Take several methods through the same benchmark with the same seeds, and set them side by side."""
-    bases = [recipe(benchmark or "digits", name.strip(), memory) for name in methods.split(",") if name.strip()]
-    if not bases:
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
         raise UserError("--methods names no method")
-    chosen = [
-        _adjusted(base, _assignments(epochs, device, precision, set_), _seeds(seeds, num_seeds)) for base in bases
-    ]
-    folder = out_ or Path("runs") / f"{chosen[0].benchmark}-m{chosen[0].memory.size}"
+    bases = [recipe(_benchmark(benchmark, data), name, memory) for name in names]
+    assignments = _assignments(tasks, epochs, device, precision, data_dir) + (set_ or [])
+    chosen = [_adjusted(base, assignments, _seeds(seeds, num_seeds)) for base in bases]
+    folder = out_ or Path("runs") / _folder_name(chosen[0])
     with Display(out, sum(len(config.seeds) for config in chosen)) as display:
         summaries = folders.start_comparison(chosen, folder, display)
     _report(summaries, folder)
@@ -199,10 +187,20 @@ def list_(
     typer.echo(json.dumps(rows, indent=1)) if json_ else out.print(_listing(rows))
 
 
-def _from_file(path: Path, benchmark: str | None, method: str | None, memory: int | None) -> RunConfig:
+def _benchmark(name: str | None, data: str | None) -> str:
+    if name and data:
+        raise UserError("--data makes a benchmark of your own data; leave out --benchmark")
+    return data or name or "digits"
+
+
+def _folder_name(config: RunConfig) -> str:
+    """A default name below runs/: the benchmark (of the user's own data the last part of its path) and the memory."""
+    name = Path(config.benchmark.partition(":")[2]).stem if ":" in config.benchmark else config.benchmark
+    return f"{name or 'data'}-m{config.memory.size}"
+
+
+def _from_file(path: Path, memory: int | None) -> RunConfig:
     """The configuration in a file, on top of the recipe that it names."""
-    if benchmark or method:
-        raise UserError("--config says which benchmark and method; leave out --benchmark and --method")
     content = read(path)
     base = recipe(str(content.get("benchmark", "digits")), str(content.get("recipe", "er+id")))
     config = overlay(base, content, METHODS)
@@ -210,11 +208,17 @@ def _from_file(path: Path, benchmark: str | None, method: str | None, memory: in
 
 
 def _assignments(
-    epochs: int | None, device: str | None, precision: str | None, rest: Sequence[str] | None
+    tasks: int | None, epochs: int | None, device: str | None, precision: str | None, data_dir: str | None
 ) -> list[str]:
-    """The options that stand for a setting, and then those of --set, which win."""
-    short = {"train.epochs": epochs, "engine.device": device, "engine.precision": precision}
-    return [*(f"{path}={value}" for path, value in short.items() if value is not None), *(rest or [])]
+    """The options that stand for a setting."""
+    short = {
+        "stream.tasks": tasks,
+        "train.epochs": epochs,
+        "engine.device": device,
+        "engine.precision": precision,
+        "engine.data_dir": data_dir,
+    }
+    return [f"{path}={value}" for path, value in short.items() if value is not None]
 
 
 def _adjusted(config: RunConfig, assignments: Iterable[str], seeds: tuple[int, ...] | None) -> RunConfig:
@@ -242,7 +246,7 @@ def _report(summaries: Sequence[Summary], folder: Path) -> None:
         out.print(to_rich(table))
     load_records(folder)
     draw_all(folder)
-    out.print(f"Records in {folder}, figures in {folder / 'figures'}", markup=False, highlight=False, soft_wrap=True)
+    say(f"Records in {folder}, figures in {folder / 'figures'}")
 
 
 def _tables(summaries: Sequence[Summary]) -> list[Any]:
@@ -255,12 +259,21 @@ def _methods() -> list[dict[str, Any]]:
 
 
 def _benchmarks() -> list[dict[str, Any]]:
-    return [{"benchmark": name, "what it is": known.description} for name, known in BENCHMARKS.items()]
+    rows = []
+    for name, known in BENCHMARKS.items():
+        data = next(iter(known.recipes(known.memories[0]).values())).stream.data
+        found = datasets.status(data)
+        where = "here" if found.path else f"ider data fetch {data}"
+        memories = ", ".join(map(str, known.memories))
+        rows.append({"benchmark": name, "what it is": known.description, "memory": memories, "data": where})
+    return rows
 
 
 def _recipes(benchmark: str | None) -> list[dict[str, Any]]:
-    names = [benchmark] if benchmark else list(RECIPES)
-    rows = [(name, size, config) for name in names for size in _sizes(name) for config in recipes(name, size).values()]
+    if benchmark is not None and benchmark not in BENCHMARKS:
+        raise unknown("benchmark", benchmark, BENCHMARKS)
+    names = [benchmark] if benchmark else list(BENCHMARKS)
+    rows = [(name, size) for name in names for size in BENCHMARKS[name].memories]
     return [
         {
             "benchmark": name,
@@ -271,14 +284,9 @@ def _recipes(benchmark: str | None) -> list[dict[str, Any]]:
             "policy": config.memory.policy,
             "method": json.dumps(as_dict(config)["method"]),
         }
-        for name, size, config in rows
+        for name, size in rows
+        for config in recipes(name, size).values()
     ]
-
-
-def _sizes(benchmark: str) -> tuple[int, ...]:
-    if benchmark not in RECIPES:
-        raise unknown("benchmark", benchmark, RECIPES)
-    return RECIPES[benchmark][1]
 
 
 def _settings(config: RunConfig) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from ider.methods import METHODS
 from ider.nets import NETS
 from ider.options import option, validate
 from ider.settings import name_of, overlay, to_dict
+from ider.streams.build import StreamConfig
 from ider.types import Method
 
 
@@ -70,15 +71,8 @@ class EngineConfig:
     device: Literal["auto", "cpu", "cuda"] = option("auto", "auto: the GPU if there is one")
     precision: Literal["auto", "fp32", "bf16"] = option("auto", "auto: bf16 on a GPU that has it, else fp32")
     threads: int = option(0, "CPU threads of one run; 0: the cores shared among the runs at work", least=0)
+    data_dir: str = option("", "folder of the datasets, before $IDER_DATA and the user's cache")
     checkpoint_every: int = option(0, "steps between checkpoints; 0: one at the end of each task", least=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamConfig:
-    """How the dataset becomes a stream of tasks."""
-
-    tasks: int = option(5, "number of tasks", least=1)
-    order_seed: int = option(-1, "seed of a random class order; -1: the natural order", least=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +119,8 @@ class RunConfig(LearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for section in ("stream", "evaluation"):
-            validate(getattr(self, section), section + ".")
+        validate(self.evaluation, "evaluation.")
+        object.__setattr__(self, "seeds", tuple(self.seeds))
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"seeds is {list(self.seeds)}; at least one, none negative, none twice")
 
@@ -160,9 +154,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def run_id(config: RunConfig, seed: int) -> str:
     """A short name of what a run computes: the same for the same configuration and seed, whatever the machine."""
-    content = as_dict(
-        dataclasses.replace(config, seeds=(seed,), engine=EngineConfig(precision=config.engine.precision))
-    )
+    engine = EngineConfig(precision=config.engine.precision)
+    content = as_dict(dataclasses.replace(config, recipe="", seeds=(seed,), engine=engine))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -10,11 +10,11 @@ import pytest
 from ider import Learner, RunConfig, metrics, recipe
 from ider.engine.run import MODEL, run
 from ider.records import RECORD
-from ider.streams.benchmarks import build
+from ider.streams import StreamConfig, build
 
 METRICS = {
     *("faa", "ff", "ff_paper", "bwt", "fwt", "task_il"),
-    *("ece", "ece_pooled", "ace", "nll", "brier", "overconfidence"),
+    *("accuracy", "ece", "ece_pooled", "ace", "nll", "brier", "overconfidence"),
     *("aurc", "e_aurc", "auroc_error", "fpr95", "idempotence_gap"),
 }
 
@@ -48,7 +48,7 @@ def test_the_record_has_every_key(finished: Path) -> None:
 @pytest.mark.parametrize("answer", ["first", "second", "mean"])
 def test_final_numbers_follow_from_the_saved_model(finished: Path, answer: str) -> None:
     record = json.loads((finished / RECORD).read_text())
-    learner, stream = Learner.load(finished / MODEL), build("digits", 5, -1)
+    learner, stream = Learner.load(finished / MODEL), build(StreamConfig())
     scored = [learner.predict_proba(test.images, answer) for test in stream.tests]
     right = [100 * np.mean(p.argmax(1) == test.labels) for p, test in zip(scored, stream.tests, strict=True)]
     assert record["answers"][answer]["faa"] == pytest.approx(np.mean(right))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from ider import Learner, LearnerConfig, Stream, Task
+from ider import Learner, LearnerConfig, Stream, Task, split
 from ider.config import EngineConfig, ImageConfig, MemoryConfig, NetConfig, TrainConfig
+from ider.data.datasets import digits
 from ider.methods import METHODS
-from ider.streams.benchmarks import build
 
 LOSSES = Path(__file__).with_name("losses.json")
 History = list[dict[str, float]]
@@ -20,7 +20,7 @@ History = list[dict[str, float]]
 
 def tiny_stream() -> Stream:
     """The first 40 training images of each of the first two tasks: two digits each, 5 steps of 8 an epoch."""
-    whole = build("digits", tasks=5, order_seed=-1)
+    whole = split(digits(), 5)
     tasks = tuple(Task(task.images[:40], task.labels[:40]) for task in whole.tasks[:2])
     return Stream(tasks, tasks, whole.class_names)
 

@@ -348,7 +348,6 @@ def test_which_samples_are_kept_is_the_same_whatever_the_method_draws():
     assert kept[0] == kept[1] == kept[2]
 
 
-@pytest.mark.xfail(strict=True, reason="_last_wins compares every sample of a batch with every other")
 def test_planning_takes_memory_in_proportion_to_the_samples():
     tools = (POLICIES["reservoir"], generators(7))
     tracemalloc.start()

@@ -11,7 +11,19 @@ import ider.metrics as metrics
 from ider.errors import UserError
 from ider.metrics import Scored, score
 
-KEYS = ["ece", "ece_pooled", "ace", "nll", "brier", "overconfidence", "aurc", "e_aurc", "auroc_error", "fpr95"]
+KEYS = [
+    "accuracy",
+    "ece",
+    "ece_pooled",
+    "ace",
+    "nll",
+    "brier",
+    "overconfidence",
+    "aurc",
+    "e_aurc",
+    "auroc_error",
+    "fpr95",
+]
 
 
 def task(seed, samples=50, classes=4):

@@ -14,10 +14,13 @@ from ider.settings import override, to_toml
 from ider.settings import settings as settings_of
 
 CONFIG = recipe("digits", "er+id")
-MACHINE = {"engine.device", "engine.threads", "engine.checkpoint_every", "seeds"}
+MACHINE = {"recipe", "engine.data_dir", "engine.device", "engine.threads", "engine.checkpoint_every", "seeds"}
 OTHERS = {
     "engine.device": "cpu",
     "engine.precision": "bf16",
+    "stream.kind": "gcil",
+    "stream.sizes": "[1, 2]",
+    "stream.gcil.weights": "longtail",
     "evaluation.answer": "second",
     "evaluation.classes": "all",
     "images.mean": "[0.25]",

@@ -120,7 +120,9 @@ def test_an_unknown_name_suggests_the_near_one(assignment, near):
 
 
 def test_an_unknown_name_lists_what_is_allowed_there():
-    with pytest.raises(UserError, match=r"allowed: engine.checkpoint_every, engine.device, engine.precision, engine.t"):
+    with pytest.raises(
+        UserError, match=r"allowed: engine.checkpoint_every, engine.data_dir, engine.device, engine.precision"
+    ):
         changed("engine.xyz=1")
     with pytest.raises(UserError) as error:
         changed("method.name=xyz")

@@ -31,9 +31,9 @@ from ider.settings import settings as settings_of
 quick = settings(deadline=None, max_examples=80)
 ALL = {
     f"{benchmark} {memory} {name}": config
-    for benchmark, (make, memories) in BENCHMARKS.items()
-    for memory in memories
-    for name, config in make(memory).items()
+    for benchmark, known in BENCHMARKS.items()
+    for memory in known.memories
+    for name, config in known.recipes(memory).items()
 }
 
 whole = st.integers(1, 2**62)

@@ -68,6 +68,7 @@ METRICS = (
     Column("e_aurc", "E-AURC", "", "low", "AURC minus that of a perfect order at the same error rate", digits=4),
     Column("auroc_error", "AUROC", "", "high", "chance that a right answer is surer than a wrong one", digits=3),
     Column("fpr95", "FPR95", "", "low", "share of the errors let through with 95 % of the right answers", digits=3),
+    Column("accuracy", "Accuracy", "%", "high", "of all test images together at the end"),
     Column("overconfidence", "Overconfidence", "points", "zero", "mean confidence minus accuracy; above 0: too sure"),
     Column("idempotence_gap", "Idempotence gap", "", "low", "how far the answer moves when it is fed back", digits=3),
 )

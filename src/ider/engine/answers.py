@@ -23,6 +23,10 @@ class Answers:
     first: Logits
     second: Logits
 
+    def to_first(self, count: int) -> "Answers":
+        """The answers to the first `count` images."""
+        return Answers(self.first[:count], self.second[:count])
+
     def probabilities(self, answer: Answer, classes: Sequence[int] | None = None) -> Probabilities:
         """The softmax of one answer, or the mean of both softmaxes; all mass on `classes`, if given."""
         if answer == "mean":

@@ -7,7 +7,7 @@ import numpy as np
 
 from ider import metrics
 from ider.config import EvaluationConfig
-from ider.engine.answers import ANSWERS, Probabilities
+from ider.engine.answers import ANSWERS, Answers, Probabilities
 from ider.engine.learner import Learner
 from ider.streams.stream import Stream, Task
 
@@ -22,46 +22,46 @@ def accuracy(probabilities: Probabilities, test: Task) -> float:
 
 def after_task(learner: Learner, stream: Stream, learnt: int, config: EvaluationConfig) -> Row:
     """The row of the accuracy matrix after `learnt` tasks, for each answer."""
-    row: Row = {answer: {"accuracy": [], "task_il": [], "next": None} for answer in ANSWERS}
-    for number, test in enumerate(stream.tests[: learnt + 1]):
+    domain = _domain(learner, config)
+    found = list(zip(_answer_all(learner, stream, learnt), stream.tests, strict=False))
+    row: Row = {
+        answer: {
+            "accuracy": [accuracy(answers.probabilities(answer, domain), test) for answers, test in found],
+            "task_il": [accuracy(answers.probabilities(answer, test.classes), test) for answers, test in found],
+            "next": None,
+        }
+        for answer in ANSWERS
+    }
+    if not stream.nested and learnt < len(stream.tests):
+        test = stream.tests[learnt]
         answers = learner.answers(test.images)
         for answer in ANSWERS:
-            entry = row[answer]
-            if number == learnt:
-                entry["next"] = accuracy(answers.probabilities(answer), test)
-            else:
-                entry["accuracy"].append(accuracy(answers.probabilities(answer, _domain(learner, config)), test))
-                entry["task_il"].append(accuracy(answers.probabilities(answer, test.classes), test))
+            row[answer]["next"] = accuracy(answers.probabilities(answer), test)
     return row
 
 
 def untrained(learner: Learner, stream: Stream) -> Row:
     """The accuracy of the net as it was drawn, on each task and over all classes: the base of forward transfer."""
     learner.prepare(stream.tasks[0].images)
-    found = [learner.answers(test.images) for test in stream.tests]
-    return {
-        answer: [
-            accuracy(answers.probabilities(answer), test) for answers, test in zip(found, stream.tests, strict=True)
-        ]
-        for answer in ANSWERS
-    }
+    found = list(zip(_answer_all(learner, stream, len(stream.tests)), stream.tests, strict=True))
+    return {answer: [accuracy(answers.probabilities(answer), test) for answers, test in found] for answer in ANSWERS}
 
 
 def final(
     learner: Learner, stream: Stream, rows: Sequence[Row], start: Row, config: EvaluationConfig
 ) -> dict[str, Any]:
     """All of a record that is measured: the matrices of the headline answer, and every metric of every answer."""
-    found = [learner.answers(test.images) for test in stream.tests]
+    found = _answer_all(learner, stream, len(stream.tests))
     domain, headline = _domain(learner, config), config.answer
     scored = {answer: [answers.probabilities(answer, domain) for answers in found] for answer in ANSWERS}
+    pooled = {answer: scored[answer][-1] if stream.nested else np.concatenate(scored[answer]) for answer in ANSWERS}
+    labels = stream.all_test_labels()
+    gap = metrics.idempotence_gap(pooled["first"], pooled["second"])
     by_answer = {
-        answer: _metrics(scored[answer], stream, [row[answer] for row in rows], start[answer]) for answer in ANSWERS
+        answer: _metrics(scored[answer], stream, [row[answer] for row in rows], start[answer])
+        | {"idempotence_gap": gap}
+        for answer in ANSWERS
     }
-    gap = metrics.idempotence_gap(np.concatenate(scored["first"]), np.concatenate(scored["second"]))
-    for values in by_answer.values():
-        values["idempotence_gap"] = gap
-    labels = np.concatenate([test.labels for test in stream.tests])
-    pooled = {answer: np.concatenate(scored[answer]) for answer in ANSWERS}
     return {
         "accuracy": [row[headline]["accuracy"] for row in rows],
         "task_il": [row[headline]["task_il"] for row in rows],
@@ -69,24 +69,34 @@ def final(
         "answers": by_answer,
         "reliability": {answer: metrics.reliability(pooled[answer], labels) for answer in ANSWERS},
         "task_mass": {answer: _mass(pooled[answer], stream) for answer in ANSWERS},
-        "test_share": [100 * len(test) / len(labels) for test in stream.tests],
+        "test_share": [float(100 * np.isin(labels, group).mean()) for group in stream.groups()],
     }
+
+
+def _answer_all(learner: Learner, stream: Stream, count: int) -> list[Answers]:
+    """Both answers to the first `count` test sets; nested ones are parts of the last."""
+    if not stream.nested:
+        return [learner.answers(test.images) for test in stream.tests[:count]]
+    whole = learner.answers(stream.tests[count - 1].images)
+    return [whole.to_first(len(test)) for test in stream.tests[:count]]
 
 
 def _metrics(
     scored: list[Probabilities], stream: Stream, rows: list[Row], start: list[float]
 ) -> dict[str, float | None]:
     matrix = [row["accuracy"] for row in rows]
-    once = len(rows) < len(stream.tests)  # all tasks learnt at once: there is no "before" a task
-    before = None if once else [start[0], *(row["next"] for row in rows[:-1])]
+    apart = len(rows) == len(stream.tests) and not stream.nested  # there is a "before" to each task
+    before = [start[0], *(row["next"] for row in rows[:-1])] if apart else None
     return {
         "faa": metrics.faa(matrix),
         "ff": metrics.ff_code(matrix, before),
         "ff_paper": metrics.ff_paper(matrix),
         "bwt": metrics.bwt(matrix),
         "fwt": None if before is None else metrics.fwt(before, start),
-        "task_il": float(np.mean(rows[-1]["task_il"])),
-        **metrics.score([metrics.Scored(p, test.labels) for p, test in zip(scored, stream.tests, strict=True)]),
+        "task_il": None if stream.nested else float(np.mean(rows[-1]["task_il"])),
+        **metrics.score(
+            [metrics.Scored(p, test.labels) for p, test in zip(scored, stream.tests, strict=True)], stream.nested
+        ),
     }
 
 
@@ -96,4 +106,4 @@ def _domain(learner: Learner, config: EvaluationConfig) -> tuple[int, ...] | Non
 
 def _mass(probabilities: Probabilities, stream: Stream) -> list[float]:
     """The percentage of all probability mass that each task's classes receive: recency bias, if the last gets most."""
-    return [float(100 * probabilities[:, list(test.classes)].sum(1).mean()) for test in stream.tests]
+    return [float(100 * probabilities[:, list(group)].sum(1).mean()) for group in stream.groups()]

@@ -108,7 +108,7 @@ class Learner:
         """Learn one task; `listener` is told of every step. After `load` in mid-task, go on with that task."""
         mark = zlib.crc32(task.labels.tobytes(), zlib.crc32(task.images.tobytes()))
         if self.epoch == self.step == 0:
-            self._task_mark = mark
+            self._task_mark, self._bench = mark, None
             self.prepare(task.images, task.classes[-1] + 1)
             self._meet(task)
         elif mark != self._task_mark:
@@ -216,7 +216,9 @@ class Learner:
         self.history, self._task_mark = state["history"], state["task_mark"]
         self._generator_states = state["generators"]
         randomness.restore(self._generators, self._generator_states)
-        self._unfinished = tensors
+        self._unfinished = {
+            name: tensor for name, tensor in tensors.items() if name.startswith(("totals/", "momentum/"))
+        }
 
     def _build(self, image_shape: tuple[int, ...], classes: int) -> None:
         """The net, its weights drawn from the run's seed, and the memory, both on the device."""

@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 
-import ider
 from ider.config import RunConfig, as_dict, run_id
 from ider.engine import evaluate
 from ider.engine.learner import Learner, Progress
 from ider.records import RECORD, SCHEMA, Record, read_json, write_json
-from ider.streams import benchmarks
-from ider.streams.stream import Stream
+from ider.streams import Stream, build
+from ider.version import __version__
 
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 Listener = Callable[[Progress], None]
@@ -28,7 +27,7 @@ def run(config: RunConfig, seed: int, folder: Path, listener: Listener | None = 
     if (folder / RECORD).exists():
         return read_json(folder / RECORD)
     torch.set_num_threads(config.engine.threads or torch.get_num_threads())
-    stream = benchmarks.build(config.benchmark, config.stream.tasks, config.stream.order_seed)
+    stream = build(config.stream, config.engine.data_dir)
     taught = stream.joined() if config.method.needs().joined else stream
     journey = _Journey(config, seed, folder, stream)
     journey.set_out()
@@ -105,7 +104,7 @@ class _Journey:
             "config": as_dict(self.config),
             "provenance": self._provenance(),
             "classes": list(self.stream.class_names),
-            "tasks": [list(test.classes) for test in self.stream.tests],
+            "tasks": [list(group) for group in self.stream.groups()],
             **measured,
             "history": self.learner.history,
         }
@@ -113,7 +112,7 @@ class _Journey:
     def _provenance(self) -> dict[str, Any]:
         engine = self.learner.config.engine
         return {
-            "version": ider.__version__,
+            "version": __version__,
             "revision": _revision(),
             "torch": torch.__version__,
             "python": platform.python_version(),
@@ -126,7 +125,7 @@ class _Journey:
 
 def _revision() -> str | None:
     """The git revision of the source tree that this package runs from (marked if changed), if it runs from one."""
-    root = Path(ider.__file__).parents[2]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

@@ -89,9 +89,13 @@ def _shapes(count: int, slots: Slots, schedule: Schedule) -> list[tuple[dict[str
 
 def _last_wins(writes: Ints, spare: int) -> Ints:
     """Of several samples of a batch for one slot the last keeps it; the others go to the spare one, as if discarded."""
-    size = writes.shape[1]
-    later_same = (writes[:, :, None] == writes[:, None, :]) & np.triu(np.ones((size, size), bool), 1)
-    return np.where((writes == DISCARD) | later_same.any(2), spare, writes)
+    steps, size = writes.shape
+    slots = np.where(writes == DISCARD, spare, writes)
+    keys = (np.arange(steps)[:, None] * (spare + 1) + slots).ravel()
+    _, from_the_end = np.unique(keys[::-1], return_index=True)
+    last = np.zeros(keys.size, bool)
+    last[keys.size - 1 - from_the_end] = True
+    return np.where(last.reshape(steps, size), slots, spare)
 
 
 def _without_replacement(filled: Ints, size: int, rng: np.random.Generator) -> Ints:

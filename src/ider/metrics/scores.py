@@ -20,17 +20,20 @@ class Scored:
     labels: npt.NDArray[np.integer[Any]]
 
 
-def score(tests: Sequence[Scored]) -> dict[str, float | None]:
+def score(tests: Sequence[Scored], nested: bool = False) -> dict[str, float | None]:
     """Score one evaluation on the test sets of all tasks so far.
 
-    `ece` is the mean of the tasks' ECEs, as the released code reports it; everything else is over the pooled images.
-    `ece`, `ece_pooled`, `ace`, `overconfidence` in percent, the others as they are; None where undefined.
+    `ece` is the mean of the tasks' ECEs, as the released code reports it; everything else is over the pooled images,
+    which are all in the last test set if the sets are `nested`.
+    `accuracy`, `ece`, `ece_pooled`, `ace`, `overconfidence` in percent, the others as they are; None where undefined.
     """
     checked = _checked(tests)
-    p = np.concatenate([p for p, _ in checked])
-    y = np.concatenate([y for _, y in checked])
+    pooled = checked[-1:] if nested else checked
+    p = np.concatenate([p for p, _ in pooled])
+    y = np.concatenate([y for _, y in pooled])
     confidence, correct = calibration.confidence_and_correct(p, y)
     return {
+        "accuracy": float(100 * correct.mean()),
         "ece": calibration.ece_per_task([p for p, _ in checked], [y for _, y in checked]),
         "ece_pooled": calibration.ece(p, y),
         "ace": calibration.ace(p, y),

@@ -4,7 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from ider.config import RunConfig
+from ider.methods import ER, Idempotent
 from ider.types import Method
+
+BALANCED = "class-balanced"
 
 
 def variant(base: RunConfig, name: str, method: Method, policy: str = "reservoir", **train: Any) -> RunConfig:
@@ -19,6 +22,26 @@ def variant(base: RunConfig, name: str, method: Method, policy: str = "reservoir
         net=replace(base.net, label_input=method.needs().second_input),
         memory=replace(base.memory, policy=policy),
         train=replace(base.train, **train),
+    )
+
+
+def er_id(current_weight: float, memory_weight: float) -> Idempotent:
+    """ER+ID as its authors released it, with the given weights of the fixed-point terms."""
+    return Idempotent(base=ER(mixed=False), current_weight=current_weight, memory_weight=memory_weight)
+
+
+def er_id_of_the_paper(weight: float) -> Idempotent:
+    """ER+ID as the paper writes it: one weight for both fixed-point terms, cross-entropies of weight 1 and `weight`.
+
+    A label instead of the prior one time in ten, and a teacher with frozen statistics.
+    """
+    return Idempotent(
+        base=ER(mixed=False, replay_weight=weight),
+        answer_weight=1.0,
+        current_weight=weight,
+        memory_weight=weight,
+        prior_probability=0.9,
+        teacher_statistics="running",
     )
 
 

@@ -33,7 +33,7 @@ def split(dataset: Dataset, tasks: int | Sequence[int], order_seed: int = NATURA
 
 
 def _sizes(classes: int, tasks: int | Sequence[int]) -> list[int]:
-    if isinstance(tasks, int):
+    if isinstance(tasks, int | np.integer):
         if tasks < 1 or classes % tasks:
             divisors = [number for number in range(1, classes + 1) if classes % number == 0]
             raise UserError(f"{classes} classes cannot be dealt out to {tasks} equal tasks; possible: {divisors}")

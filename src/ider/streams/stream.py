@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ class Task:
             )
         if len(labels) == 0 or labels.min() < 0:
             raise UserError("a task needs at least one image, and labels from 0 on")
-        object.__setattr__(self, "images", np.ascontiguousarray(images))
+        object.__setattr__(self, "images", np.require(images, requirements=["C", "W"]))  # torch wants it writable
         object.__setattr__(self, "labels", labels.astype(np.int64))
 
     def __len__(self) -> int:
@@ -61,6 +62,8 @@ class Stream:
         shapes = {part.images.shape[1:] for part in (*self.tasks, *self.tests)}
         if len(shapes) > 1:
             raise UserError(f"all images of a stream have one shape, not {sorted(shapes)}")
+        if self.nested and any(len(one) > len(other) for one, other in pairwise(self.tests)):
+            raise UserError("in a nested stream each test set begins with the whole of the one before")
         highest = max(int(part.labels.max()) for part in (*self.tasks, *self.tests))
         if highest >= len(self.class_names):
             raise UserError(f"label {highest} occurs, but the stream names {len(self.class_names)} classes")
@@ -69,6 +72,17 @@ class Stream:
     def classes(self) -> int:
         """How many classes there are in all."""
         return len(self.class_names)
+
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """For each task its classes; in a nested stream those that came with it first."""
+        if not self.nested:
+            return tuple(test.classes for test in self.tests)
+        starts = [0, *(test.classes[-1] + 1 for test in self.tests)]
+        return tuple(tuple(range(low, high)) for low, high in pairwise(starts))
+
+    def all_test_labels(self) -> Labels:
+        """The labels of all test images, each image once."""
+        return self.tests[-1].labels if self.nested else np.concatenate([test.labels for test in self.tests])
 
     def joined(self) -> "Stream":
         """The same data with all tasks as one; the tests stay apart."""

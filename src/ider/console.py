@@ -1,0 +1,39 @@
+"""What all commands share: the two consoles, and errors as one clear line with the right exit code."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from ider.errors import RunError, UserError
+
+out, err = Console(), Console(stderr=True)
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """A user's mistake ends with exit code 2, a failure with 1, Ctrl-C with 130; each says one clear line."""
+
+    @wraps(command)
+    def wrapper(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except UserError as error:
+            raise _failed(str(error), 2) from None
+        except (RunError, OSError) as error:
+            raise _failed(str(error), 1) from None
+        except KeyboardInterrupt:
+            raise _failed("stopped; what is done is kept (go on with: ider resume DIR)", 130) from None
+
+    return wrapper
+
+
+def say(text: object) -> None:
+    """Print a line as it is, without markup, colours or line breaks of our own."""
+    out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _failed(message: str, code: int) -> typer.Exit:
+    err.print(f"ider: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(code)

@@ -1,0 +1,19 @@
+"""Split TinyImageNet in 20 tasks of 10 classes, 100,000 + 10,000 images of 64x64.
+
+The settings of the 10-task stream; the paper does not state the memory size, and its numbers point to 4000.
+"""
+
+from dataclasses import replace
+
+from ider.config import RunConfig
+from ider.recipes import tiny_imagenet
+from ider.recipes.variants import of_memory
+
+MEMORIES = (4000,)
+
+_BASE = replace(tiny_imagenet.BASE, benchmark="tiny-imagenet-20", stream=replace(tiny_imagenet.BASE.stream, tasks=20))
+
+
+def recipes(memory: int) -> dict[str, RunConfig]:
+    """The same for every memory size."""
+    return tiny_imagenet.of_base(of_memory(_BASE, memory))

@@ -1,0 +1,39 @@
+"""From settings to a stream: which data, cut into tasks how."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ider.data import datasets
+from ider.options import option, validate
+from ider.streams.gcil import Sampler, gcil
+from ider.streams.split import NATURAL, split
+from ider.streams.stream import Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConfig:
+    """The data, and how it becomes a stream of tasks."""
+
+    data: str = option("digits", f"{', '.join(datasets.DATASETS)}, folder:PATH or npz:PATH")
+    image_size: int = option(0, "side to which images are resized; 0: as they are (a folder's: 32)", least=0)
+    kind: Literal["split", "gcil"] = option(
+        "split", "split: classes dealt out to tasks; gcil: phases of random classes"
+    )
+    tasks: int = option(5, "number of tasks (of phases, for gcil)", least=1)
+    sizes: tuple[int, ...] = option((), "classes of each task, for tasks of unequal size; empty: equal tasks", least=1)
+    order_seed: int = option(NATURAL, "seed of a random class order; -1: the natural order", least=NATURAL)
+    gcil: Sampler = field(default_factory=Sampler)
+
+    def __post_init__(self) -> None:
+        validate(self, "stream.")
+        validate(self.gcil, "stream.gcil.")
+
+
+def build(config: StreamConfig, data_dir: str = "") -> Stream:
+    """The stream; its data is looked for in `data_dir` first."""
+    folder = Path(data_dir) if data_dir else None
+    dataset = datasets.load(config.data, folder, config.image_size or None)
+    if config.kind == "gcil":
+        return gcil(dataset, config.gcil, config.tasks)
+    return split(dataset, config.sizes or config.tasks, config.order_seed)
