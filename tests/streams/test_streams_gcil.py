@@ -44,7 +44,7 @@ def stream() -> Stream:
     def part(count: int) -> Split:
         labels = np.repeat(np.arange(20), count)
         images = np.zeros((len(labels), 1, 2, 2), np.uint8)
-    XX
+        images[:, 0, 0, 0], images[:, 0, 0, 1] = labels, np.arange(len(labels)) % 251
         images[:, 0, 1, 0] = np.arange(len(labels)) // 251
         return Split(images, labels)
 
