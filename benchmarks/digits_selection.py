@@ -1,10 +1,10 @@
-"""How the `digits` recipes were chosen: FAA on seeds 100 to 104, which no published table shows, for a grid of settings.
+"""How the `digits` recipes were chosen: FAA on seeds 100 to 104, which no table shows, for a grid of settings.
 
     python benchmarks/digits_selection.py results/digits-selection.json
 
 Net, epochs, batch sizes and memory are the recipes'; the grid varies the learning rate of every method and the weights
-of the fixed-point terms. The recipes then take each method's best learning rate, ER+ID's best weights, and for ER-matched
-the learning rate of ER+ID.
+of the fixed-point terms. The recipes then take each method's best learning rate, ER+ID's best weights, and for
+ER-matched the learning rate of ER+ID.
 """
 
 import sys
@@ -29,7 +29,9 @@ def candidates() -> dict[str, RunConfig]:
     for name in ("finetune", "er", "er-matched", "er+id", "joint"):
         for lr in RATES:
             config = recipe("digits", name)
-            config = replace(config, seeds=SEEDS, train=replace(config.train, lr=lr), engine=replace(config.engine, threads=1))
+            config = replace(
+                config, seeds=SEEDS, train=replace(config.train, lr=lr), engine=replace(config.engine, threads=1)
+            )
             if isinstance(config.method, Idempotent):
                 for weight in WEIGHTS:
                     method = replace(config.method, current_weight=weight, memory_weight=weight)
@@ -50,7 +52,7 @@ def main(output: Path) -> None:
         rows = {name: summary(Path(folder) / name) for name in chosen}
     write_json(output, {"schema": 1, "seeds": list(SEEDS), "metrics": rows})
     for name, row in rows.items():
-        print(f"{name:32s} FAA {row['faa'][0]:6.2f} +- {row['faa'][1]:5.2f}   ECE {row['ece'][0]:6.2f} +- {row['ece'][1]:5.2f}")
+        print(f"{name:32s}", *(f"{metric} {mean:6.2f} +- {std:5.2f}" for metric, (mean, std) in row.items()), sep="   ")
 
 
 def summary(folder: Path) -> dict[str, list[float]]:

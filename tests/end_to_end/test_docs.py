@@ -31,6 +31,12 @@ def test_the_method_of_the_guide_works(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.strip() == "['all', 'distill']"
 
 
+def test_the_example_of_the_users_own_stream_works(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = code_of("docs/benchmarks.md")
+    exec(compile(block, "benchmarks.md", "exec"), {"__name__": "benchmarks"})
+    assert capsys.readouterr().out.strip() == "(40, 3)"
+
+
 def test_the_example_of_the_readme_works(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (block,) = code_of("README.md")
