@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 from ider import RunConfig, recipe
 from ider.methods import Idempotent
 from ider.records import load_run, write_json
-from ider.sweeps.runner import Job, execute, workers_for
+from ider.sweeps.runner import Job, execute
 
 SEEDS = (100, 101, 102, 103, 104)
 RATES = (0.03, 0.1, 0.2)
@@ -48,7 +48,7 @@ def main(output: Path) -> None:
         jobs = [
             Job(config, seed, Path(folder) / name / f"seed-{seed}") for name, config in chosen.items() for seed in SEEDS
         ]
-        execute(jobs, workers_for(len(jobs), "cpu"), lambda job, step: None)
+        execute(jobs, lambda job, step: None)
         rows = {name: summary(Path(folder) / name) for name in chosen}
     write_json(output, {"schema": 1, "seeds": list(SEEDS), "metrics": rows})
     for name, row in rows.items():

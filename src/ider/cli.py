@@ -48,6 +48,7 @@ Set = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda [auto].")]
 Precision = Annotated[str | None, typer.Option(help="auto, fp32 or bf16 [auto].")]
+Capture = Annotated[str | None, typer.Option(help="off, compile or graph [auto: graph on a GPU].")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results [below runs/].")]
 Folder = Annotated[Path, typer.Argument(help="Folder of a run or a comparison.")]
 
@@ -68,6 +69,7 @@ def run(
     set_: Set = None,
     device: Device = None,
     precision: Precision = None,
+    capture: Capture = None,
     data_dir: DataDir = None,
     out_: Out = None,
     config: Annotated[
@@ -81,7 +83,7 @@ def run(
         raise UserError("--config says which benchmark and method; leave out --benchmark, --data and --method")
     else:
         base = _from_file(config, memory)
-    assignments = _assignments(tasks, epochs, device, precision, data_dir) + (set_ or [])
+    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
     chosen = _adjusted(base, assignments, _seeds(seeds, num_seeds))
     folder = out_ or Path("runs") / f"{_folder_name(chosen)}-{chosen.recipe}"
     out.print(to_toml(as_dict(chosen)), markup=False, highlight=False)
@@ -106,6 +108,7 @@ def compare(
     set_: Set = None,
     device: Device = None,
     precision: Precision = None,
+    capture: Capture = None,
     data_dir: DataDir = None,
     out_: Out = None,
 ) -> None:
@@ -114,7 +117,7 @@ def compare(
     if not names:
         raise UserError("--methods names no method")
     bases = [recipe(_benchmark(benchmark, data), name, memory) for name in names]
-    assignments = _assignments(tasks, epochs, device, precision, data_dir) + (set_ or [])
+    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
     chosen = [_adjusted(base, assignments, _seeds(seeds, num_seeds)) for base in bases]
     folder = out_ or Path("runs") / _folder_name(chosen[0])
     with Display(out, sum(len(config.seeds) for config in chosen)) as display:
@@ -208,14 +211,16 @@ def _from_file(path: Path, memory: int | None) -> RunConfig:
 
 
 def _assignments(
-    tasks: int | None, epochs: int | None, device: str | None, precision: str | None, data_dir: str | None
+    tasks: int | None, epochs: int | None, engine: tuple[str | None, str | None, str | None], data_dir: str | None
 ) -> list[str]:
-    """The options that stand for a setting."""
+    """The options that stand for a setting; `engine`: device, precision, capture."""
+    device, precision, capture = engine
     short = {
         "stream.tasks": tasks,
         "train.epochs": epochs,
         "engine.device": device,
         "engine.precision": precision,
+        "engine.capture": capture,
         "engine.data_dir": data_dir,
     }
     return [f"{path}={value}" for path, value in short.items() if value is not None]

@@ -9,9 +9,11 @@ import torch
 from ider.config import EngineConfig
 from ider.errors import UserError
 
+AT_ONCE_ON_A_GPU = 5
 
-def resolve(config: EngineConfig, workers: int = 1) -> EngineConfig:
-    """The same engine with every automatic choice made; `workers` runs share this machine's cores."""
+
+def resolve(config: EngineConfig, runs: int = 1) -> EngineConfig:
+    """The same engine with every automatic choice made, for so many `runs` on this machine."""
     device = config.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -20,8 +22,15 @@ def resolve(config: EngineConfig, workers: int = 1) -> EngineConfig:
     precision = config.precision
     if precision == "auto":
         precision = "bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
-    threads = config.threads or max(1, (os.cpu_count() or 1) // workers)
-    return replace(config, device=device, precision=precision, threads=threads)
+    capture = config.capture
+    if capture == "auto":
+        capture = "graph" if device == "cuda" else "off"
+    if capture == "graph" and device != "cuda":
+        raise UserError("engine.capture is graph, but only a GPU records graphs; use auto, off or compile")
+    cores = os.cpu_count() or 1
+    at_once = min(runs, config.at_once or (AT_ONCE_ON_A_GPU if device == "cuda" else cores))
+    threads = config.threads or max(1, cores // at_once)
+    return replace(config, device=device, precision=precision, capture=capture, at_once=at_once, threads=threads)
 
 
 def casting(config: EngineConfig) -> AbstractContextManager[object]:

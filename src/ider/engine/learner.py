@@ -4,9 +4,10 @@ A learner keeps nothing of a task but what its memory holds. All its state fits 
 epoch: `save` it there, `load` it and call `learn` with the same task, and it goes on as if nothing had happened.
 """
 
+import time
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from ider.config import EngineConfig, LearnerConfig, as_dict, from_dict
 from ider.data.augment import normalise
 from ider.engine import checkpoint
 from ider.engine.answers import Answer, Answers, Probabilities
-from ider.engine.capture import capture
+from ider.engine.capture import Step, capture
 from ider.engine.device import casting, resolve
+from ider.engine.ledger import Ledger
 from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd
 from ider.engine.step import Phase, Workbench
-from ider.errors import RunError, UserError
-from ider.memory.plan import Schedule, plan_epoch
+from ider.errors import UserError
+from ider.memory.plan import Schedule, Segment, plan_epoch
 from ider.memory.policy import POLICIES, Slots
 from ider.memory.store import MemoryStore
 from ider.nets import NETS, Shape, TwoInputNet
@@ -49,7 +51,7 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
-Phases = dict[tuple[tuple[str, int], ...], tuple[Phase, Callable[[], None]]]
+Phases = dict[tuple[tuple[str, int], ...], tuple[Phase, Step]]
 """By the sizes of the parts: the phase, and its step as captured."""
 
 
@@ -63,12 +65,17 @@ class Learner:
         self.slots = Slots.empty(config.memory.size)
         self.seen: tuple[int, ...] = ()
         self.tasks_learned = self.epoch = self.step = 0
-        self.history: list[dict[str, float]] = []
+        self.planning_s = self.transfer_s = 0.0
+        """The host's time in planning epochs, and in bringing the plans to the device."""
+        self._ledger = Ledger()
         self.teacher: TwoInputNet | None = None
         self._net: TwoInputNet | None = None
         self._memory: MemoryStore | None = None
         self._image_shape: tuple[int, ...] = ()
         self._bench: Workbench | None = None
+        self._phases: Phases = {}
+        self._pool: Any = None  # of the memory that all graphs of the phases share, since they run in turn
+        self._loaded: int | None = None  # the mark of the task whose images are on the device
         self._unfinished: checkpoint.Tensors = {}
         self._task_mark = 0
         self._generators = randomness.generators(seed)
@@ -88,6 +95,11 @@ class Learner:
             raise UserError("this learner has seen no images yet: call learn first")
         return self._memory
 
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """The mean of each loss in each epoch so far."""
+        return self._ledger.settle()
+
     def prepare(self, images: Images, classes: int = 0) -> None:
         """Build the net for images of this kind; `learn` does so by itself with its first task."""
         if self._net is None:
@@ -106,22 +118,28 @@ class Learner:
 
     def learn(self, task: Task, listener: Listener | None = None) -> "Learner":
         """Learn one task; `listener` is told of every step. After `load` in mid-task, go on with that task."""
+        for progress in self.learning(task):
+            if listener is not None:
+                listener(progress)
+        return self
+
+    def learning(self, task: Task) -> Iterator[Progress]:
+        """The same step by step, as the iterator is advanced; a GPU may still be at work on the step that is told."""
         mark = zlib.crc32(task.labels.tobytes(), zlib.crc32(task.images.tobytes()))
         if self.epoch == self.step == 0:
-            self._task_mark, self._bench = mark, None
+            self._task_mark, self._loaded = mark, None
             self.prepare(task.images, task.classes[-1] + 1)
             self._meet(task)
         elif mark != self._task_mark:
             raise UserError("this learner is in the middle of another task; give it that task to go on with")
-        randomness.restore(
-            self._generators, self._generator_states
-        )  # an interrupted call has planned its epoch already
-        self._bench = self._bench or self._make_bench(task)
-        phases: Phases = {}
+        # An interrupted call has planned its epoch already, and its task may still be in place.
+        randomness.restore(self._generators, self._generator_states)
+        if self._loaded != mark:
+            self._load(task)
+            self._loaded = mark
         while self.epoch < self.config.train.epochs:
-            self._learn_epoch(task, phases, listener)
+            yield from self._learn_epoch(task)
         self._finish_task()
-        return self
 
     def answers(self, images: Images) -> Answers:
         """The logits of the first and the second answer over all classes of the head."""
@@ -166,7 +184,8 @@ class Learner:
         tensors["slots"] = torch.from_numpy(self.slots.labels)
         if self.teacher is not None:
             tensors |= checkpoint.prefixed("teacher", self.teacher.state_dict())
-        if self._bench is not None:
+        tensors |= self._unfinished
+        if self._bench is not None and self._loaded is not None:
             tensors |= checkpoint.prefixed("totals", self._bench.totals)
             tensors |= checkpoint.prefixed("momentum", momentum_of(self._bench.optimiser))
         checkpoint.write(Path(path), tensors, self._state() | {"extra": extra})
@@ -213,7 +232,7 @@ class Learner:
         self.slots = Slots(tensors["slots"].numpy(), state["offered"])
         self.seen = tuple(state["seen"])
         self.tasks_learned, self.epoch, self.step = state["tasks_learned"], state["epoch"], state["step"]
-        self.history, self._task_mark = state["history"], state["task_mark"]
+        self._ledger, self._task_mark = Ledger(state["history"]), state["task_mark"]
         self._generator_states = state["generators"]
         randomness.restore(self._generators, self._generator_states)
         self._unfinished = {
@@ -242,12 +261,20 @@ class Learner:
             if net is not None and net.classes < needed:
                 net.grow(needed, randomness.torch_generator(self.seed, f"classes {needed}"))
 
+    def _load(self, task: Task) -> None:
+        """Bring the task to the device; where it fits into the place of the one before, what is captured stays so."""
+        if self._bench is None or not self._bench.fits(self.net, self.teacher, len(task)):
+            self._bench, self._phases = self._make_bench(task), {}
+            self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        else:
+            self._bench.load(*_tensors(task))
+
     def _make_bench(self, task: Task) -> Workbench:
         optimiser = sgd(self.net, self.config.train, self.device)
         restore_momentum(optimiser, checkpoint.under("momentum", self._unfinished))
         totals = {name: total.to(self.device) for name, total in checkpoint.under("totals", self._unfinished).items()}
         self._unfinished = {}
-        images, labels = (torch.from_numpy(array).to(self.device) for array in (task.images, task.labels))
+        images, labels = (part.to(self.device, copy=True) for part in _tensors(task))
         mean, std = self._mean_std()
         return Workbench(
             self.config, self.net.train(), self.teacher, self.memory, optimiser, images, labels, mean, std, totals
@@ -262,77 +289,88 @@ class Learner:
         draws = tuple(draw for draw in needs.draws if self.teacher is not None or not draw.only_with_teacher)
         return Schedule(train.batch, train.replay_batch, train.drop_last, draws, needs.coins, images.pad, images.flip)
 
-    def _learn_epoch(self, task: Task, phases: Phases, listener: Listener | None) -> None:
+    def _learn_epoch(self, task: Task) -> Iterator[Progress]:
         assert self._bench is not None
         policy = POLICIES[self.config.memory.policy]
+        began = time.perf_counter()
         segments, after = plan_epoch(task.labels, self.slots, self._schedule(), (policy, self._generators))
+        self.planning_s += time.perf_counter() - began
         set_learning_rate(self._bench.optimiser, learning_rate(self.config.train, self.epoch))
-        steps = sum(segment.steps for segment in segments)
-        start = 0
+        steps, start = sum(segment.steps for segment in segments), 0
         for segment in segments:
-            if self.step < start + segment.steps:
-                key = tuple(segment.sizes.items())
-                if key not in phases:
-                    phase = Phase(self._bench, segment.sizes)
-                    phases[key] = phase, capture(phase.step)
-                phase, step = phases[key]
+            end = start + segment.steps
+            if self.step < end:
+                phase, step = self._phase(segment)
+                began = time.perf_counter()
                 phase.load(segment, self.step - start)
-                self._run(step, start + segment.steps, (listener, steps))
-            start += segment.steps
+                self.transfer_s += time.perf_counter() - began
+                yield from self._run(step, end, steps)
+            start = end
         self._finish_epoch(steps, after)
 
-    def _run(self, step: Callable[[], None], until: int, audience: tuple[Listener | None, int]) -> None:
-        listener, steps = audience
-        loss = self.history[-1]["loss"] if self.history else None
+    def _phase(self, segment: Segment) -> tuple[Phase, Step]:
+        """The phase of this shape. A shape that takes one step of the epoch is not worth the time to compile it."""
+        assert self._bench is not None
+        key = tuple(segment.sizes.items())
+        if key not in self._phases:
+            mode = self.config.engine.capture
+            assert mode != "auto"
+            phase = Phase(self._bench, segment.sizes, mode != "off" and segment.steps > 1)
+            self._phases[key] = phase, capture(phase.step, mode, self._pool)
+        return self._phases[key]
+
+    def _run(self, step: Step, until: int, steps: int) -> Iterator[Progress]:
+        loss = self._ledger.latest
         while self.step < until:
             step()
             self.step += 1
-            if listener is not None:
-                listener(Progress(self.tasks_learned, self.epoch, self.config.train.epochs, self.step, steps, loss))
+            yield Progress(self.tasks_learned, self.epoch, self.config.train.epochs, self.step, steps, loss)
 
     def _finish_epoch(self, steps: int, slots: Slots) -> None:
-        """The only point at which the host waits for the device: once an epoch, to read its losses."""
+        """Note the losses, without waiting for them."""
         assert self._bench is not None
         if steps:
-            self._note_losses(self._bench, steps)
+            place = {"task": self.tasks_learned, "epoch": self.epoch}
+            self._ledger.note(place, self._bench.totals, steps)
         elif self.epoch == 0:
             warnings.warn(
                 f"task {self.tasks_learned + 1} has fewer images than train.batch ({self.config.train.batch}), and "
                 "train.drop_last leaves them out: nothing is learnt from it",
-                stacklevel=3,
+                stacklevel=4,
             )
         self.slots, self.epoch, self.step = slots, self.epoch + 1, 0
         self._generator_states = randomness.states(self._generators)
 
-    def _note_losses(self, bench: Workbench, steps: int) -> None:
-        terms = {name: float(total) / steps for name, total in sorted(bench.totals.items())}
-        entry = {"task": self.tasks_learned, "epoch": self.epoch, "loss": sum(terms.values()), **terms}
-        if not np.isfinite(entry["loss"]):
-            raise RunError(
-                f"the loss became {entry['loss']} in epoch {self.epoch + 1} of task {self.tasks_learned + 1}, {terms}; "
-                f"a smaller train.lr (now {self.config.train.lr}) usually helps"
-            )
-        self.history.append(entry)
-        bench.totals.clear()
-
     def _finish_task(self) -> None:
         """What the method declared for a task's end; the task's images leave the device."""
+        self._ledger.settle()
         if self.config.method.needs().teacher is not None:
             self._renew_teacher()
         self.tasks_learned, self.epoch, self.step = self.tasks_learned + 1, 0, 0
         self.memory.forget_discarded()
-        self._bench = None
+        if self._bench is not None:
+            self._bench.forget_images()
+        self._loaded = None
 
     def _renew_teacher(self) -> None:
         need = self.config.method.needs().teacher
         assert need is not None
-        self.teacher = self.net.frozen(need.statistics)
+        if self.teacher is None or self.teacher.classes != self.net.classes:
+            self.teacher = self.net.frozen(need.statistics)
+            return
+        with torch.no_grad():  # in place: what is captured reads these very tensors
+            for mine, new in zip(self.teacher.state_dict().values(), self.net.state_dict().values(), strict=True):
+                mine.copy_(new)
 
     def _answer(self, images: Images) -> tuple[Tensor, Tensor]:
         x = normalise(torch.from_numpy(np.ascontiguousarray(images)).to(self.device), *self._mean_std())
         z = self.net.encode(x)
         first = self.net.decode(z)
         return first, first if self.net.label is None else self.net.decode(z, first.softmax(-1))
+
+
+def _tensors(task: Task) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(task.images), torch.from_numpy(task.labels)
 
 
 def _per_channel(images: Images, statistic: Callable[..., NDArray[np.float64]]) -> tuple[float, ...]:

@@ -4,7 +4,7 @@ import dataclasses
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import torch
 from ider.config import RunConfig, as_dict, run_id
 from ider.engine import evaluate
 from ider.engine.learner import Learner, Progress
+from ider.errors import RunError
 from ider.records import RECORD, SCHEMA, Record, read_json, write_json
-from ider.streams import Stream, build
+from ider.streams import Stream, Task, build
 from ider.version import __version__
 
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
@@ -24,21 +25,34 @@ Listener = Callable[[Progress], None]
 
 def run(config: RunConfig, seed: int, folder: Path, listener: Listener | None = None) -> Record:
     """The record of one seed: read if it is there, else computed, from the last checkpoint if there is one."""
+    for progress in running(config, seed, folder):
+        if listener is not None:
+            listener(progress)
+    return read_json(folder / RECORD)
+
+
+def running(config: RunConfig, seed: int, folder: Path, stream: Stream | None = None) -> Iterator[Progress]:
+    """The same step by step, as the iterator is advanced; runs may share a `stream`, which is built if it is not given."""
     if (folder / RECORD).exists():
-        return read_json(folder / RECORD)
+        return
     torch.set_num_threads(config.engine.threads or torch.get_num_threads())
-    stream = build(config.stream, config.engine.data_dir)
+    stream = stream or build(config.stream, config.engine.data_dir)
     taught = stream.joined() if config.method.needs().joined else stream
     journey = _Journey(config, seed, folder, stream)
-    journey.set_out()
-    for task in taught.tasks[journey.learner.tasks_learned :]:
-        journey.learner.learn(task, journey.listening(listener))
-        journey.arrive()
+    try:
+        journey.set_out()
+        for task in taught.tasks[journey.learner.tasks_learned :]:
+            yield from journey.learning(task)
+            journey.arrive()
+    except torch.OutOfMemoryError:
+        raise RunError(
+            f"the device's memory is too small for {config.engine.at_once} such runs at once; go on with fewer "
+            "(--set engine.at_once=1), a smaller train.batch or a smaller net.width"
+        ) from None
     record = journey.record()
     journey.learner.save(folder / MODEL)
     write_json(folder / RECORD, record)
     (folder / CHECKPOINT).unlink(missing_ok=True)
-    return record
 
 
 class _Journey:
@@ -64,17 +78,13 @@ class _Journey:
                 "began": datetime.now(UTC).isoformat(timespec="seconds"),
             }
 
-    def listening(self, listener: Listener | None) -> Listener:
-        """Writes a checkpoint every so many steps, and passes the news on."""
+    def learning(self, task: Task) -> Iterator[Progress]:
+        """Learn a task, with a checkpoint every so many steps."""
         every = self.config.engine.checkpoint_every
-
-        def listen(progress: Progress) -> None:
+        for progress in self.learner.learning(task):
             if every and progress.step % every == 0:
                 self.save()
-            if listener is not None:
-                listener(progress)
-
-        return listen
+            yield progress
 
     def arrive(self) -> None:
         """Measure after a task, and write that down."""

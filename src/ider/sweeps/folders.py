@@ -11,7 +11,7 @@ from ider.errors import RunError, UserError
 from ider.methods import METHODS as CHOICES
 from ider.records import COMPARISON, SCHEMA, SUMMARY, Summary, load_run, read_json, summarise, write_bytes, write_json
 from ider.settings import settings, to_toml
-from ider.sweeps.runner import Job, Observer, execute, workers_for
+from ider.sweeps.runner import Job, Observer, execute
 
 CONFIG, METHODS = "config.toml", "methods.toml"
 
@@ -62,12 +62,10 @@ def load_summaries(folder: Path) -> list[Summary]:
 def _carry_out(configs: dict[Path, RunConfig], observer: Observer) -> list[Summary]:
     """Lay out the folders, do all jobs of all configurations at once, then summarise each."""
     count = sum(len(config.seeds) for config in configs.values())
-    device = resolve(next(iter(configs.values())).engine).device
-    workers = workers_for(count, device)
-    laid = {folder: _lay_out(config, folder, workers) for folder, config in configs.items()}
+    laid = {folder: _lay_out(config, folder, count) for folder, config in configs.items()}
     jobs = [Job(config, seed, folder / f"seed-{seed}") for folder, config in laid.items() for seed in config.seeds]
     try:
-        execute(jobs, workers, observer)
+        execute(jobs, observer)
     finally:
         for folder in laid:
             if load_run(folder):
@@ -75,16 +73,16 @@ def _carry_out(configs: dict[Path, RunConfig], observer: Observer) -> list[Summa
     return [summarise(load_run(folder)) for folder in laid]
 
 
-def _lay_out(config: RunConfig, folder: Path, workers: int) -> RunConfig:
+def _lay_out(config: RunConfig, folder: Path, runs: int) -> RunConfig:
     """Save the resolved configuration; a folder already in use must have been made by the same one."""
     if (folder / METHODS).exists():
         raise UserError(f"{folder} holds a comparison; choose another --out for a single run")
     if (folder / CONFIG).exists():
         old = saved_config(folder)
         _check_same(old, config, folder)
-        config = replace(config, engine=old.engine, seeds=tuple(dict.fromkeys((*old.seeds, *config.seeds))))
-    else:
-        config = replace(config, engine=resolve(config.engine, workers))
+        engine = replace(old.engine, at_once=config.engine.at_once)
+        config = replace(config, engine=engine, seeds=tuple(dict.fromkeys((*old.seeds, *config.seeds))))
+    config = replace(config, engine=resolve(config.engine, runs))
     try:
         write_bytes(folder / CONFIG, to_toml(as_dict(config)).encode())
     except OSError as error:

@@ -1,21 +1,24 @@
-"""Runs in parallel processes. What is finished is kept, what is half done goes on, a failure does not stop the rest."""
+"""Many runs, side by side. What is finished is kept, what is half done goes on, a failure does not stop the rest."""
 
 import multiprocessing
-import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import cache, partial
 from multiprocessing.queues import Queue
 from pathlib import Path
 
-from ider.config import RunConfig
+from ider.config import EngineConfig, RunConfig
+from ider.engine.device import resolve
 from ider.engine.learner import Progress
-from ider.engine.run import run
+from ider.engine.replicas import take_turns
+from ider.engine.run import run, running
 from ider.errors import RunError
+from ider.streams import build
 
 REPORT_SECONDS = 0.2
 
@@ -38,27 +41,37 @@ Observer = Callable[[Job, Progress | None], None]
 """Told of each job's progress, with None at its end."""
 
 
-def workers_for(jobs: int, device: str) -> int:
-    """How many runs to have at work at once: one a core on the CPU, one on a GPU."""
-    return 1 if device == "cuda" else max(1, min(jobs, os.cpu_count() or 1))
+def execute(jobs: Sequence[Job], observer: Observer) -> None:
+    """Do all jobs; if some fail, do the others first and then say which failed and why.
 
-
-def execute(jobs: Sequence[Job], workers: int, observer: Observer) -> None:
-    """Do all jobs; if some fail, do the others first and then say which failed and why."""
-    failures = _in_processes(jobs, workers, observer) if workers > 1 else _in_turn(jobs, observer)
+    As many at once as their engine says: on a GPU, whose steps overlap, in this process; on the CPU in processes.
+    """
+    engine = resolve(jobs[0].config.engine, len(jobs))
+    here = engine.device == "cuda" or engine.at_once == 1
+    failures = _here(jobs, engine, observer) if here else _in_processes(jobs, engine.at_once, observer)
     if failures:
         lines = "\n".join(f"  {name}: {reason}" for name, reason in failures.items())
         raise RunError(f"{len(failures)} of {len(jobs)} runs failed:\n{lines}")
 
 
-def _in_turn(jobs: Sequence[Job], observer: Observer) -> dict[str, str]:
-    failures = {}
-    for job in jobs:
+def _here(jobs: Sequence[Job], engine: EngineConfig, observer: Observer) -> dict[str, str]:
+    """Do the jobs side by side in this process; those on the same data share it."""
+    failures: dict[str, str] = {}
+    shared = cache(build)
+
+    def steps(job: Job) -> Iterator[Progress]:
         try:
-            run(job.config, job.seed, job.folder, _Reporter(lambda progress, job=job: observer(job, progress)))  # type: ignore[misc]
-            observer(job, None)
+            stream = shared(job.config.stream, job.config.engine.data_dir)
+            yield from running(job.config, job.seed, job.folder, stream)
         except (RunError, OSError) as error:
             failures[job.name] = str(error)
+
+    reporters = [_Reporter(partial(observer, job)) for job in jobs]
+    for number, progress in take_turns(map(steps, jobs), engine.at_once, engine.device):
+        if progress is not None:
+            reporters[number](progress)
+        elif jobs[number].name not in failures:
+            observer(jobs[number], None)
     return failures
 
 
