@@ -4,6 +4,7 @@ Statistical bounds use fixed seeds; their false-alarm rate, had the seed been ra
 """
 
 import itertools
+import time
 import tracemalloc
 from dataclasses import dataclass, replace
 
@@ -355,3 +356,36 @@ def test_planning_takes_memory_in_proportion_to_the_samples():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4000 * 1000
+
+
+def seconds_of_a_plan(policy: str, labels: np.ndarray, slots: Slots) -> float:
+    """How long an epoch of ER+ID takes to plan."""
+    draws, coins = (Draw("replay"), Draw("distill")), ("current", "replay")
+    schedule = Schedule(batch=32, replay_batch=32, drop_last=False, draws=draws, coins=coins, pad=4, flip=True)
+    tools = POLICIES[policy], generators(8)
+    start = time.perf_counter()
+    plan_epoch(labels, slots, schedule, tools)
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize("offered", [0, 100_000, 10_000_000])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_epoch_of_a_million_samples_is_planned_in_seconds(policy, offered, record_property):
+    # The aim is 2 s (benchmarks/planning.py); the bounds here and below allow for a busy machine.
+    labels, kept = np.arange(1_000_000) % 1000, np.arange(100_000) % 1000
+    slots = Slots(kept, offered) if offered else Slots.empty(len(kept))
+    seconds = seconds_of_a_plan(policy, labels, slots)
+    record_property("seconds", seconds)
+    assert seconds < 6
+
+
+@pytest.mark.parametrize("classes", [10, 100])
+@pytest.mark.parametrize("offered", [0, 500, 250_000])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_small_epoch_is_planned_in_milliseconds(policy, offered, classes, record_property):
+    # The aim is 3 ms: a step on a fast device takes 2.
+    labels, kept = np.arange(5000) % 10 + classes - 10, np.arange(500) % classes
+    slots = Slots(kept, offered) if offered else Slots.empty(len(kept))
+    seconds = min(seconds_of_a_plan(policy, labels, slots) for _ in range(5))
+    record_property("seconds", seconds)
+    assert seconds < 0.03

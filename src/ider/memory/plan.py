@@ -64,9 +64,7 @@ def plan_epoch(
         samples, writes = (array[start:stop].reshape(steps, -1) for array in (order, targets))
         filled = np.minimum(slots.offered + start + np.arange(steps) * sizes[CURRENT], slots.capacity)
         arrays: dict[str, Array] = {"samples": samples, "writes": _last_wins(writes, slots.capacity)}
-        for name, size in sizes.items():
-            if name != CURRENT:
-                arrays[f"reads/{name}"] = _without_replacement(filled, size, generators["replay"])
+        arrays |= _reads(filled, sizes, generators["replay"])
         segments.append(Segment(sizes, arrays | _random_numbers(steps, sum(sizes.values()), schedule, generators)))
         start = stop
     return segments, after
@@ -74,16 +72,18 @@ def plan_epoch(
 
 def _shapes(count: int, slots: Slots, schedule: Schedule) -> list[tuple[dict[str, int], int]]:
     """The runs of equal steps: (rows of each part, number of steps). A draw takes what the memory holds, if less."""
-    shapes: list[tuple[dict[str, int], int]] = []
-    for start in range(0, count, schedule.batch):
-        sizes = {CURRENT: min(schedule.batch, count - start)}
-        drawn = min(schedule.replay_batch, slots.capacity, slots.offered + start)
-        if drawn:
-            sizes |= {draw.name: drawn for draw in schedule.draws}
-        if shapes and shapes[-1][0] == sizes:
-            shapes[-1] = (sizes, shapes[-1][1] + 1)
-        else:
-            shapes.append((sizes, 1))
+    starts = np.arange(0, count, schedule.batch)
+    current = np.minimum(schedule.batch, count - starts)
+    drawn = np.minimum(min(schedule.replay_batch, slots.capacity), slots.offered + starts)
+    if not schedule.draws:
+        drawn[:] = 0
+    changes = np.flatnonzero((np.diff(current, prepend=-1) != 0) | (np.diff(drawn, prepend=-1) != 0))
+    shapes = []
+    for first, steps in zip(changes.tolist(), np.diff(changes, append=len(starts)).tolist(), strict=True):
+        sizes = {CURRENT: int(current[first])}
+        if drawn[first]:
+            sizes |= {draw.name: int(drawn[first]) for draw in schedule.draws}
+        shapes.append((sizes, steps))
     return shapes
 
 
@@ -98,15 +98,26 @@ def _last_wins(writes: Ints, spare: int) -> Ints:
     return np.where(last.reshape(steps, size), slots, spare)
 
 
-def _without_replacement(filled: Ints, size: int, rng: np.random.Generator) -> Ints:
-    """For each step a uniform subset of `size` of its first `filled` slots (Floyd's algorithm, all steps at once)."""
-    chosen = np.empty((len(filled), size), np.int64)
-    for place in range(size):
-        last = filled - size + place
-        pick = rng.integers(0, last + 1)
-        taken = (chosen[:, :place] == pick[:, None]).any(1)
-        chosen[:, place] = np.where(taken, last, pick)
-    return chosen
+def _reads(filled: Ints, sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, Array]:
+    """What each draw reads at each step: some of the slots filled by then."""
+    draws = [name for name in sizes if name != CURRENT]
+    if not draws:
+        return {}
+    found = _without_replacement(filled, sizes[draws[0]], len(draws), rng)
+    return {f"reads/{name}": reads for name, reads in zip(draws, found, strict=True)}
+
+
+def _without_replacement(filled: Ints, size: int, draws: int, rng: np.random.Generator) -> Ints:
+    """For each draw and step a uniform subset of `size` of its first `filled` slots, by Floyd's algorithm.
+
+    It goes through the places of all subsets at once; in memory the steps lie next to each other, for long inner loops.
+    """
+    last = filled - size + np.arange(size)[:, None]
+    chosen = rng.integers(0, np.broadcast_to(last + 1, (draws, *last.shape)))
+    for place in range(1, size):
+        taken = (chosen[:, :place] == chosen[:, place, None]).any(1)
+        np.copyto(chosen[:, place], last[place], where=taken)
+    return np.ascontiguousarray(chosen.transpose(0, 2, 1))
 
 
 def _random_numbers(steps: int, rows: int, schedule: Schedule, generators: Generators) -> dict[str, Array]:

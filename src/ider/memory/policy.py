@@ -4,7 +4,8 @@ Every policy sees the samples in the order in which they are offered (each image
 slot that it overwrites, or `DISCARD`. So an epoch's traffic can be planned before its first step.
 """
 
-from collections import Counter
+from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -57,7 +58,10 @@ def class_balanced(slots: Slots, labels: Ints, rng: np.random.Generator) -> tupl
     fills = max(0, min(len(labels), slots.capacity - slots.offered))
     kept = slots.labels.copy()
     kept[targets[:fills]] = labels[:fills]
-    _Rebalancer(kept).replace(targets, labels, fills, rng)
+    accepted = fills + np.flatnonzero(targets[fills:] != DISCARD)
+    incoming = labels[accepted]
+    targets[accepted] = _Rebalancer(kept, incoming).push_out(incoming, rng.random(len(accepted)))
+    kept[targets[accepted]] = incoming
     return targets, Slots(kept, slots.offered + len(labels))
 
 
@@ -70,35 +74,45 @@ def _drawn(slots: Slots, count: int, rng: np.random.Generator) -> Ints:
 
 
 class _Rebalancer:
-    """The slots of each class, kept up to date while accepted samples push out slots of the largest classes."""
+    """The slots of each class and the classes of each size, kept up to date while accepted samples push out slots.
 
-    def __init__(self, labels: Ints) -> None:
-        self.labels = labels
-        self.slots: dict[int, list[int]] = {}
-        for slot, label in enumerate(labels.tolist()):
-            if label != EMPTY:
-                self.slots.setdefault(label, []).append(slot)
-        self.sizes = Counter({label: len(slots) for label, slots in self.slots.items()})
+    The largest classes are looked up, not searched for: a sample costs hardly more with 1,000 classes than with 10.
+    """
 
-    def replace(self, targets: Ints, labels: Ints, start: int, rng: np.random.Generator) -> None:
-        """Redirect every accepted sample from `start` on (in place)."""
-        accepted = start + np.flatnonzero(targets[start:] != DISCARD)
-        choices = rng.random(len(accepted)).tolist()
-        for index, choice in zip(accepted.tolist(), choices, strict=True):
-            targets[index] = self._push_out(int(labels[index]), choice)
+    def __init__(self, kept: Ints, incoming: Ints) -> None:
+        self.slots: dict[int, list[int]] = {label: [] for label in np.union1d(kept, incoming).tolist()}
+        for slot, label in enumerate(kept.tolist()):
+            self.slots[label].append(slot)
+        self.slots.pop(EMPTY, None)
+        self.of_size: defaultdict[int, list[int]] = defaultdict(list)  # labels in ascending order
+        for label, slots in self.slots.items():
+            self.of_size[len(slots)].append(label)
+        self.most = max(self.of_size, default=0)
+
+    def push_out(self, labels: Ints, choices: NDArray[np.float64]) -> list[int]:
+        """The slots that samples with these labels take one after the other; choices in 0..1 draw them."""
+        return [self._push_out(label, choice) for label, choice in zip(labels.tolist(), choices.tolist(), strict=True)]
 
     def _push_out(self, label: int, choice: float) -> int:
-        most = max(self.sizes.values())
-        largest = sorted(name for name, size in self.sizes.items() if size == most)
-        which, place = divmod(int(choice * len(largest) * most), most)
-        slots = self.slots[largest[which]]
+        largest = self.of_size[self.most]
+        which, place = divmod(int(choice * len(largest) * self.most), self.most)
+        shrinking = largest[which]
+        slots = self.slots[shrinking]
         slots[place], slots[-1] = slots[-1], slots[place]
+        self._resize(shrinking, -1)
         slot = slots.pop()
-        self.sizes[largest[which]] -= 1
-        self.slots.setdefault(label, []).append(slot)
-        self.sizes[label] += 1
-        self.labels[slot] = label
+        self._resize(label, 1)
+        self.slots[label].append(slot)
         return slot
+
+    def _resize(self, label: int, change: int) -> None:
+        """Book a class, before its slots change, under its size to be: the largest size changes by one at most."""
+        size = len(self.slots[label])
+        peers = self.of_size[size]
+        del peers[bisect_left(peers, label)]
+        insort(self.of_size[size + change], label)
+        if size + change > self.most or not self.of_size[self.most]:
+            self.most = size + change
 
 
 POLICIES: dict[str, Policy] = {"reservoir": reservoir, "class-balanced": class_balanced}
