@@ -155,7 +155,11 @@ def _classes(config: RunConfig) -> int:
 def _lasting(config, epochs: int):  # type: ignore[no-untyped-def]
     """The configuration with so many epochs a task, at the rate of the first."""
     train = replace(config.train, epochs=epochs, milestones=())
-    net = config.net if config.net.classes or not isinstance(config, RunConfig) else replace(config.net, classes=_classes(config))
+    net = (
+        config.net
+        if config.net.classes or not isinstance(config, RunConfig)
+        else replace(config.net, classes=_classes(config))
+    )
     return replace(config, train=train, net=net)
 
 
@@ -180,7 +184,9 @@ def _evaluation_share(config: RunConfig, evaluation: float, step: float) -> floa
 def _flops(config: RunConfig, tasks: list[Task]) -> int:
     """The floating-point operations of one step of the second task, as PyTorch counts them."""
     plain = replace(config.engine, capture="off")
-    learner = Learner(replace(_lasting(config, 1), engine=plain, memory=replace(config.memory, size=max(config.memory.size, 1))))
+    learner = Learner(
+        replace(_lasting(config, 1), engine=plain, memory=replace(config.memory, size=max(config.memory.size, 1)))
+    )
     batch = max(config.train.batch, config.train.replay_batch)
     first, second = (Task(task.images[:batch], task.labels[:batch]) for task in tasks)
     learner.learn(first)

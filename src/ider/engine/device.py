@@ -33,6 +33,11 @@ def resolve(config: EngineConfig, runs: int = 1) -> EngineConfig:
     return replace(config, device=device, precision=precision, capture=capture, at_once=at_once, threads=threads)
 
 
+def compute_dtype(config: EngineConfig) -> torch.dtype:
+    """What convolutions and matrix products are computed in."""
+    return torch.bfloat16 if config.precision == "bf16" else torch.float32
+
+
 def casting(config: EngineConfig) -> AbstractContextManager[object]:
     """The context of every forward pass: automatic mixed precision for bf16, nothing for fp32."""
     if config.precision == "bf16":

@@ -23,7 +23,7 @@ from ider.data.augment import normalise
 from ider.engine import checkpoint
 from ider.engine.answers import Answer, Answers, Probabilities
 from ider.engine.capture import Step, capture
-from ider.engine.device import casting, resolve
+from ider.engine.device import casting, compute_dtype, resolve
 from ider.engine.ledger import Ledger
 from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd
 from ider.engine.step import Phase, Workbench
@@ -249,7 +249,7 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(randomness.torch_generator(self.seed, "weights").get_state())
             built = NETS[net.name](Shape(image_shape, classes, net.width, net.split, net.label_input))
-        self._net = built.to(self.device)
+        self._net = built.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._memory = MemoryStore(self.config.memory.size, image_shape, self.device)
         self._image_shape = tuple(image_shape)
 
@@ -315,7 +315,7 @@ class Learner:
         if key not in self._phases:
             mode = self.config.engine.capture
             assert mode != "auto"
-            phase = Phase(self._bench, segment.sizes, mode != "off" and segment.steps > 1)
+            phase = Phase(self._bench, segment.sizes, mode == "compile" and segment.steps > 1)
             self._phases[key] = phase, capture(phase.step, mode, self._pool)
         return self._phases[key]
 
@@ -356,7 +356,7 @@ class Learner:
         need = self.config.method.needs().teacher
         assert need is not None
         if self.teacher is None or self.teacher.classes != self.net.classes:
-            self.teacher = self.net.frozen(need.statistics)
+            self.teacher = self.net.frozen(need.statistics, compute_dtype(self.config.engine))
             return
         with torch.no_grad():  # in place: what is captured reads these very tensors
             for mine, new in zip(self.teacher.state_dict().values(), self.net.state_dict().values(), strict=True):

@@ -32,7 +32,7 @@ def run(config: RunConfig, seed: int, folder: Path, listener: Listener | None = 
 
 
 def running(config: RunConfig, seed: int, folder: Path, stream: Stream | None = None) -> Iterator[Progress]:
-    """The same step by step, as the iterator is advanced; runs may share a `stream`, which is built if it is not given."""
+    """The same step by step, as the iterator is advanced; runs may share a `stream`, else each builds its own."""
     if (folder / RECORD).exists():
         return
     torch.set_num_threads(config.engine.threads or torch.get_num_threads())

@@ -70,7 +70,9 @@ class _Row(NamedTuple):
 class Phase:
     """All steps of one shape; `compiles` says whether their arithmetic is compiled."""
 
-    def __init__(self, bench: Workbench, sizes: Mapping[str, int], compiles: bool) -> None:
+    def __init__(
+        self, bench: Workbench, sizes: Mapping[str, int], compiles: bool, compiles_terms: bool = False
+    ) -> None:
         self.bench, self.sizes = bench, dict(sizes)
         self.gather = compiled(_gather) if compiles else _gather
         self.terms = compiled(_terms) if compiles else _terms

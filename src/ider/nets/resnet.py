@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ider.errors import UserError
@@ -26,7 +25,8 @@ class ConvNormReLU(nn.Module):
 
     def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
         """Map to map."""
-        return F.relu(self.norm(self.conv(x), sizes))
+        out: Tensor = self.norm(self.conv(x), sizes, relu=True)
+        return out
 
 
 class BasicBlock(nn.Module):
@@ -42,10 +42,11 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
         """Map to map."""
-        out = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x), sizes))), sizes)
+        inner = self.conv2(self.norm1(self.conv1(x), sizes, relu=True))
         if self.shortcut is not None and self.shortcut_norm is not None:
             x = self.shortcut_norm(self.shortcut(x), sizes)
-        return F.relu(out + x)
+        out: Tensor = self.norm2(inner, sizes, add=x, relu=True)
+        return out
 
 
 def resnet18(shape: Shape) -> TwoInputNet:

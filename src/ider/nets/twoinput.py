@@ -41,7 +41,7 @@ class AveragePool(nn.Module):
 
     def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
         """Map to features."""
-        return x.mean((2, 3))
+        return F.avg_pool2d(x, x.shape[2:]).flatten(1)  # its gradient keeps the layout of the map
 
 
 class Flatten(nn.Module):
@@ -110,12 +110,17 @@ class TwoInputNet(nn.Module):
             columns = self.label.weight.mean(1, keepdim=True).expand(-1, new)
             self.label = _linear(torch.cat([self.label.weight, columns], 1), self.label.bias, weight.requires_grad)
 
-    def frozen(self, statistics: str) -> "TwoInputNet":
-        """A copy that never learns, normalising by the statistics of its `batch` or by its `running` ones."""
+    def frozen(self, statistics: str, dtype: torch.dtype | None = None) -> "TwoInputNet":
+        """A copy that never learns, normalising by the statistics of its `batch` or by its `running` ones.
+
+        Its convolutions may be kept in the `dtype` that they are computed in, so that no step has to convert them.
+        """
         teacher = copy.deepcopy(self).requires_grad_(False).train(statistics == "batch")
         for module in teacher.modules():
             if isinstance(module, PartNorm2d):
                 module.tracking = False
+            if isinstance(module, nn.Conv2d):
+                module.to(dtype)
         return teacher
 
 
