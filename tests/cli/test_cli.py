@@ -24,8 +24,9 @@ def ider(*arguments: str | Path) -> Result:
 
 
 def process(*arguments: str | Path) -> "subprocess.Popen[str]":
-    """Start a command in a process of its own."""
-    command = [sys.executable, "-c", "from ider.cli import app; app()", *map(str, arguments)]
+    """Start a command in a process of its own that minds Ctrl-C, even where these tests run in the background."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from ider.cli import app; app()"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
