@@ -24,7 +24,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except (RunError, OSError) as error:
             raise _failed(str(error), 1) from None
         except KeyboardInterrupt:
-            raise _failed("stopped; what is done is kept (go on with: ider resume DIR)", 130) from None
+            raise _failed(
+                "stopped; what is done is kept (go on with: ider resume DIR, or the same command)", 130
+            ) from None
 
     return wrapper
 

@@ -67,6 +67,7 @@ def test_compare_sets_methods_side_by_side(tmp_path: Path) -> None:
         "er-matched": 2,
     }
     assert "er-matched" in result.output
+    assert re.search(r"Task +New classes +finetune +er-matched\n.*\n1 +0, 1 +\d", result.output)
     again = ider("compare", "--methods", "finetune,er-matched", "--num-seeds", "2", "--out", tmp_path / "c", *QUICK)
     assert again.exit_code == 0
     shown = ider("show", tmp_path / "c", "--format", "latex")
@@ -80,7 +81,11 @@ def test_listings(what: str) -> None:
     rows = json.loads(ider("list", what, "--json").output)
     assert len(rows) > 0
     assert all(str(value) != "" for row in rows for name, value in row.items() if name != "value"), rows
-    assert list(rows[0])[0] in ider("list", what).output
+    shown = ider("list", what).output
+    assert list(rows[0])[0] in shown
+    assert "…" not in shown  # nothing is cut short, however narrow the terminal
+    first = next(iter(rows[0]))
+    assert all(str(row[first]) in shown for row in rows)
 
 
 MISTAKES = {
