@@ -22,7 +22,7 @@ from ider.methods import METHODS
 from ider.progress import Display
 from ider.recipes import BENCHMARKS, recipe, recipes
 from ider.records import Summary, load_records
-from ider.settings import overlay, override, settings, to_toml
+from ider.settings import overlay, override, override_all, settings, to_toml
 from ider.streams import build
 from ider.sweeps import folders
 from ider.types import Method
@@ -237,8 +237,7 @@ def _assignments(
 
 
 def _adjusted(config: RunConfig, assignments: Iterable[str], seeds: tuple[int, ...] | None) -> RunConfig:
-    for assignment in assignments:
-        config = override(config, assignment, METHODS)
+    config = override_all(config, assignments, METHODS)
     return config if seeds is None else replace(config, seeds=seeds)
 
 

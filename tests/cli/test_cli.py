@@ -105,6 +105,7 @@ MISTAKES = {
     "resume": (["resume", "nowhere"], "nowhere"),
     "plot": (["plot", "nowhere"], "nowhere"),
     "config": (["run", "--config", "nowhere.toml"], "nowhere.toml"),
+    "values": (["run", "--set", "images.mean=[1]", "--set", "images.std=[1, 2]"], "images.mean and images.std"),
     "tasks": (["run", "--set", "stream.tasks=3", "--out", "{tmp}"], "possible: [1, 2, 5, 10]"),
 }
 
@@ -147,6 +148,15 @@ def test_a_failing_run_does_not_take_the_others_along(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "2 of 2 runs failed" in result.stderr
     assert "smaller train.lr" in result.stderr
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_out(*arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("ider.cli.recipe", run_out)
+    result = ider("run")
+    assert (result.exit_code, result.stderr) == (1, "ider: out of memory\n")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
