@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.table import Table
 
 from ider import cli_data
+from ider.analysis.by_task import by_task_table
 from ider.analysis.render import to_csv, to_latex, to_markdown, to_rich
 from ider.analysis.tables import answers_table, comparison_table, run_table
 from ider.config import RunConfig, as_dict, read
@@ -20,8 +22,10 @@ from ider.methods import METHODS
 from ider.progress import Display
 from ider.recipes import BENCHMARKS, recipe, recipes
 from ider.records import Summary, load_records
-from ider.settings import overlay, override, settings, to_toml
+from ider.settings import overlay, override, override_all, settings, to_toml
+from ider.streams import build
 from ider.sweeps import folders
+from ider.types import Method
 
 app = typer.Typer(
     help="Reliable class-incremental learning with idempotent experience replay.",
@@ -86,6 +90,7 @@ def run(
     assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
     chosen = _adjusted(base, assignments, _seeds(seeds, num_seeds))
     folder = out_ or Path("runs") / f"{_folder_name(chosen)}-{chosen.recipe}"
+    _prepare([chosen])
     out.print(to_toml(as_dict(chosen)), markup=False, highlight=False)
     with Display(out, len(chosen.seeds)) as display:
         summary = folders.start_run(chosen, folder, display)
@@ -120,6 +125,7 @@ def compare(
     assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
     chosen = [_adjusted(base, assignments, _seeds(seeds, num_seeds)) for base in bases]
     folder = out_ or Path("runs") / _folder_name(chosen[0])
+    _prepare(chosen)
     with Display(out, sum(len(config.seeds) for config in chosen)) as display:
         summaries = folders.start_comparison(chosen, folder, display)
     _report(summaries, folder)
@@ -149,7 +155,7 @@ def show(
     writers: dict[str, Callable[[Any], str]] = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
     if format_ not in {"text", *writers}:
         raise unknown("format", format_, ["text", *writers])
-    for table in _tables(folders.load_summaries(folder)):
+    for table in _tables(folders.load_summaries(folder), folder):
         if format_ == "text":
             out.print(to_rich(table))
         else:
@@ -175,12 +181,13 @@ def list_(
     what: Annotated[str, typer.Argument(help="methods, benchmarks, recipes or settings.")],
     benchmark: Benchmark = None,
     method: Annotated[str, typer.Option("--method", "-m", help="Whose settings.")] = "er+id",
+    data_dir: DataDir = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the methods, benchmarks, recipes, or all settings of a recipe."""
     listings: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "methods": _methods,
-        "benchmarks": _benchmarks,
+        "benchmarks": lambda: _benchmarks(data_dir),
         "recipes": lambda: _recipes(benchmark),
         "settings": lambda: _settings(recipe(benchmark or "digits", method)),
     }
@@ -193,7 +200,15 @@ def list_(
 def _benchmark(name: str | None, data: str | None) -> str:
     if name and data:
         raise UserError("--data makes a benchmark of your own data; leave out --benchmark")
+    if data and ":" not in data:
+        raise UserError(f"--data is {data!r}; it takes folder:PATH or npz:PATH, such as folder:{data}")
     return data or name or "digits"
+
+
+def _prepare(configs: Sequence[RunConfig]) -> None:
+    """Read the data before anything is written: what is wrong with it leaves no folder, and it is decoded only once."""
+    for stream, data_dir in {(config.stream, config.engine.data_dir) for config in configs}:
+        build(stream, data_dir)
 
 
 def _folder_name(config: RunConfig) -> str:
@@ -227,8 +242,7 @@ def _assignments(
 
 
 def _adjusted(config: RunConfig, assignments: Iterable[str], seeds: tuple[int, ...] | None) -> RunConfig:
-    for assignment in assignments:
-        config = override(config, assignment, METHODS)
+    config = override_all(config, assignments, METHODS)
     return config if seeds is None else replace(config, seeds=seeds)
 
 
@@ -247,28 +261,28 @@ def _report(summaries: Sequence[Summary], folder: Path) -> None:
     """The tables, the figures, and where everything is."""
     from ider.analysis.figures import draw_all  # matplotlib takes a while to import
 
-    for table in _tables(summaries):
+    for table in _tables(summaries, folder):
         out.print(to_rich(table))
-    load_records(folder)
     draw_all(folder)
     say(f"Records in {folder}, figures in {folder / 'figures'}")
 
 
-def _tables(summaries: Sequence[Summary]) -> list[Any]:
+def _tables(summaries: Sequence[Summary], folder: Path) -> list[Any]:
     first = comparison_table(summaries) if len(summaries) > 1 else run_table(summaries[0])
-    return [first, answers_table(summaries)]
+    return [first, answers_table(summaries), by_task_table(load_records(folder))]
 
 
 def _methods() -> list[dict[str, Any]]:
     return [{"method": name, "what it is": _first_line(method)} for name, method in METHODS.items()]
 
 
-def _benchmarks() -> list[dict[str, Any]]:
+def _benchmarks(data_dir: str | None) -> list[dict[str, Any]]:
+    folder = Path(data_dir) if data_dir else None
+    here = {name: datasets.status(name, folder).path is not None for name in datasets.DATASETS}
     rows = []
     for name, known in BENCHMARKS.items():
         data = next(iter(known.recipes(known.memories[0]).values())).stream.data
-        found = datasets.status(data)
-        where = "here" if found.path else f"ider data fetch {data}"
+        where = "here" if here[data] else f"ider data fetch {data}"
         memories = ", ".join(map(str, known.memories))
         rows.append({"benchmark": name, "what it is": known.description, "memory": memories, "data": where})
     return rows
@@ -287,11 +301,18 @@ def _recipes(benchmark: str | None) -> list[dict[str, Any]]:
             "epochs": config.train.epochs,
             "lr": config.train.lr,
             "policy": config.memory.policy,
-            "method": json.dumps(as_dict(config)["method"]),
+            "method": _described(config.method),
         }
         for name, size in rows
         for config in recipes(name, size).values()
     ]
+
+
+def _described(method: Method) -> str:
+    """A method's name, and the settings in which it differs from the one of that name."""
+    (_, name, _), *own = settings(method, METHODS)
+    usual = {path: value for path, value, _ in settings(METHODS[name], METHODS)}
+    return " ".join([name, *(f"{path}={value}" for path, value, _ in own if value != usual[path])])
 
 
 def _settings(config: RunConfig) -> list[dict[str, Any]]:
@@ -299,7 +320,10 @@ def _settings(config: RunConfig) -> list[dict[str, Any]]:
 
 
 def _listing(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table(*rows[0])
+    """A table in which nothing is cut short: names are there to be copied."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name, overflow="fold", no_wrap=all(" " not in str(row[name]) for row in rows))
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
     return table

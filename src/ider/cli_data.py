@@ -41,6 +41,7 @@ def fetch(name: Name, data_dir: DataDir = None) -> None:
 def list_(data_dir: DataDir = None) -> None:
     """The datasets that ider knows by name, and where they lie."""
     table = Table("dataset", "what it is", "where it is")
+    table.columns[2].overflow = "fold"  # a path that is cut short is of no use
     for name in datasets.DATASETS:
         found = datasets.status(name, data_dir)
         table.add_row(name, found.description, str(found.path) if found.path else f"get it: ider data fetch {name}")

@@ -21,10 +21,12 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             command(*arguments, **options)
         except UserError as error:
             raise _failed(str(error), 2) from None
-        except (RunError, OSError) as error:
-            raise _failed(str(error), 1) from None
+        except (RunError, OSError, MemoryError) as error:
+            raise _failed(str(error) or "out of memory", 1) from None
         except KeyboardInterrupt:
-            raise _failed("stopped; what is done is kept (go on with: ider resume DIR)", 130) from None
+            raise _failed(
+                "stopped; what is done is kept (go on with: ider resume DIR, or the same command)", 130
+            ) from None
 
     return wrapper
 

@@ -107,10 +107,11 @@ def load_records(folder: Path) -> dict[str, list[Record]]:
 
 
 def _spread(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, float | int | None]]:
-    return {name: _mean_std([row[name] for row in metrics]) for name in metrics[0]}
+    return {name: mean_std([row[name] for row in metrics]) for name in metrics[0]}
 
 
-def _mean_std(values: Sequence[float | None]) -> dict[str, float | int | None]:
+def mean_std(values: Sequence[float | None]) -> dict[str, float | int | None]:
+    """Mean, sample standard deviation and number of the values that are known."""
     known = [value for value in values if value is not None]
     return {
         "mean": statistics.fmean(known) if known else None,

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import tomllib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from ider.errors import UserError, unknown
@@ -83,12 +83,23 @@ def overlay(config: D, content: object, choices: Choices, path: str = "") -> D:
 
 def override(config: D, assignment: str, choices: Choices) -> D:
     """`config` with one `path=value` of the command line applied."""
-    path, equals, text = assignment.partition("=")
-    if not equals or not path.strip():
-        raise UserError(f"--set takes path=value, not {assignment!r}")
-    content: Any = _Text(text.strip())
-    for name in reversed(path.strip().split(".")):
-        content = {name: content}
+    return override_all(config, [assignment], choices)
+
+
+def override_all(config: D, assignments: Iterable[str], choices: Choices) -> D:
+    """`config` with several `path=value` applied at once: some make sense only together. The last of a path counts."""
+    content: dict[str, Any] = {}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path.strip():
+            raise UserError(f"--set takes path=value, not {assignment!r}")
+        *sections, name = path.strip().split(".")
+        inner = content
+        for section in sections:
+            inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise UserError(f"{section} is {inner!r}; it must be a section")
+        inner[name] = _Text(text.strip())
     return overlay(config, content, choices)
 
 

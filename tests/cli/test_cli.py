@@ -24,8 +24,9 @@ def ider(*arguments: str | Path) -> Result:
 
 
 def process(*arguments: str | Path) -> "subprocess.Popen[str]":
-    """Start a command in a process of its own."""
-    command = [sys.executable, "-c", "from ider.cli import app; app()", *map(str, arguments)]
+    """Start a command in a process of its own that minds Ctrl-C, even where these tests run in the background."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from ider.cli import app; app()"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -66,6 +67,7 @@ def test_compare_sets_methods_side_by_side(tmp_path: Path) -> None:
         "er-matched": 2,
     }
     assert "er-matched" in result.output
+    assert re.search(r"Task +New classes +finetune +er-matched\n.*\n1 +0, 1 +\d", result.output)
     again = ider("compare", "--methods", "finetune,er-matched", "--num-seeds", "2", "--out", tmp_path / "c", *QUICK)
     assert again.exit_code == 0
     shown = ider("show", tmp_path / "c", "--format", "latex")
@@ -79,7 +81,11 @@ def test_listings(what: str) -> None:
     rows = json.loads(ider("list", what, "--json").output)
     assert len(rows) > 0
     assert all(str(value) != "" for row in rows for name, value in row.items() if name != "value"), rows
-    assert list(rows[0])[0] in ider("list", what).output
+    shown = ider("list", what).output
+    assert list(rows[0])[0] in shown
+    assert "…" not in shown  # nothing is cut short, however narrow the terminal
+    first = next(iter(rows[0]))
+    assert all(str(row[first]) in shown for row in rows)
 
 
 MISTAKES = {
@@ -99,6 +105,7 @@ MISTAKES = {
     "resume": (["resume", "nowhere"], "nowhere"),
     "plot": (["plot", "nowhere"], "nowhere"),
     "config": (["run", "--config", "nowhere.toml"], "nowhere.toml"),
+    "values": (["run", "--set", "images.mean=[1]", "--set", "images.std=[1, 2]"], "images.mean and images.std"),
     "tasks": (["run", "--set", "stream.tasks=3", "--out", "{tmp}"], "possible: [1, 2, 5, 10]"),
 }
 
@@ -141,6 +148,15 @@ def test_a_failing_run_does_not_take_the_others_along(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "2 of 2 runs failed" in result.stderr
     assert "smaller train.lr" in result.stderr
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_out(*arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("ider.cli.recipe", run_out)
+    result = ider("run")
+    assert (result.exit_code, result.stderr) == (1, "ider: out of memory\n")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -42,6 +42,7 @@ def test_a_folder_of_photos_is_learnt_in_one_line(photos: Path, tmp_path: Path) 
     assert result.exit_code == 0, result.output
     record = json.loads((tmp_path / "out" / "seed-0" / "record.json").read_text())
     assert record["classes"] == ["ant", "bee", "crab", "dünn"]
+    assert "crab, dünn" in result.output
     assert record["tasks"] == [[0, 1], [2, 3]]
     assert record["benchmark"] == f"folder:{photos}"
     again = ider("run", "--config", tmp_path / "out" / "config.toml", "--out", tmp_path / "again")
@@ -64,6 +65,32 @@ def test_data_that_is_not_here_is_named_with_the_command_that_gets_it(tmp_path: 
     result = ider("run", "--benchmark", "cifar100", "--method", "er", "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "ider data fetch cifar100" in result.stderr
+    assert result.stdout == ""
+    assert not (tmp_path / "out").exists()  # so that the folder is free for the next attempt
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_data_that_does_not_fit_leaves_no_folder(command: str, photos: Path, tmp_path: Path) -> None:
+    result = ider(command, "--data", f"folder:{photos}", "--tasks", "3", "--out", tmp_path / "out")
+    assert (result.exit_code, "possible: [1, 2, 4]" in result.stderr) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_benchmarks_are_listed_with_whether_their_data_is_here(tmp_path: Path) -> None:
+    folder = tmp_path / "d" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
+        (folder / name).touch()
+    assert _where("cifar10", folder.parent) == "ider data fetch cifar10"  # batches.meta is missing
+    (folder / "batches.meta").touch()
+    assert _where("cifar10", folder.parent) == "here"
+    assert _where("cifar100", folder.parent) == "ider data fetch cifar100"
+    assert _where("digits", folder.parent) == "here"
+
+
+def _where(benchmark: str, data_dir: Path) -> str:
+    rows = json.loads(ider("list", "benchmarks", "--json", "--data-dir", data_dir).output)
+    return next(row["data"] for row in rows if row["benchmark"] == benchmark)
 
 
 def test_the_datasets_are_listed_and_checked() -> None:
@@ -82,6 +109,7 @@ MISTAKES = {
     "no path": (["--data", "folder:"], "needs a path"),
     "both": (["--data", "folder:x", "--benchmark", "digits"], "leave out --benchmark"),
     "kind": (["--data", "zip:x"], "zip:x"),
+    "no kind": (["--data", "photos"], "such as folder:photos"),
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ider.data import download
-from ider.data.datasets import check, load
+from ider.data.datasets import check, load, status
 from ider.data.download import fetch
 from ider.data.published import PUBLISHED
 from ider.errors import RunError, UserError
@@ -226,6 +226,23 @@ def test_fashion_mnist_is_four_files(make, server: Server) -> None:
     assert len(fetch("fashion-mnist", make.root)) == 4
     assert check("fashion-mnist", make.root).verified
     assert load("fashion-mnist", make.root).train.images.tobytes() == found.train.images.tobytes()
+
+
+def test_a_download_that_came_to_nothing_is_no_dataset(make, server: Server) -> None:
+    found = make.random(10, 20, 10, (1, 28, 28))
+    files = make.fashion(found, packed=True)
+    urls = {path: f"{server.url}/{path.rpartition('/')[2]}" for path in files}
+    make.expect("fashion-mnist", found, files, urls=urls)
+    with pytest.raises(UserError, match="404"):
+        fetch("fashion-mnist", make.root)
+    assert status("fashion-mnist", make.root).path is None
+    with pytest.raises(UserError, match="is in none of the data folders"):
+        load("fashion-mnist", make.root)
+    first = next(iter(files))
+    make.write({first: files[first]})  # the first of four
+    assert status("fashion-mnist", make.root).path is None
+    with pytest.raises(UserError, match="is missing; repair it with: ider data fetch"):
+        load("fashion-mnist", make.root)
 
 
 def test_names_that_cannot_be_fetched(make) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ider import METHODS, RunConfig, UserError, recipe
 from ider.config import from_dict
 from ider.methods import ER, Finetune, Idempotent, Joint
-from ider.settings import overlay, override
+from ider.settings import overlay, override, override_all
 from ider.settings import settings as settings_of
 
 CONFIG = recipe("digits", "er+id")
@@ -117,6 +117,20 @@ def test_an_unknown_name_suggests_the_near_one(assignment, near):
     assert f"did you mean '{near}'?" in str(error.value)
     assert path.removesuffix(".size") in str(error.value)  # a wrong section is named without what is below it
     assert path.endswith((".name", "policy", "device", "distance")) == (f"'{value}'" in str(error.value))
+
+
+def test_settings_that_make_sense_only_together_are_applied_together():
+    pair = ["images.mean=[0.1, 0.2, 0.3]", "images.std=[1, 1, 1]"]
+    for assignments in (pair, pair[::-1]):
+        images = override_all(CONFIG, assignments, METHODS).images
+        assert (images.mean, images.std) == ((0.1, 0.2, 0.3), (1.0, 1.0, 1.0))
+    plain = override_all(CONFIG, ["net.label_input=false", "method.name=er", "method.mixed=false"], METHODS)
+    assert (plain.net.label_input, plain.method) == (False, ER(mixed=False))
+    assert override_all(CONFIG, ["train.lr=1", "train.epochs=3", "train.lr=2"], METHODS).train.lr == 2
+    assert override_all(CONFIG, [], METHODS) == CONFIG
+    for assignments in (["train=1", "train.lr=2"], ["train.lr=2", "train=1"], ["train.lr=2", "train.lr.x=1"]):
+        with pytest.raises(UserError, match="it must be a section"):
+            override_all(CONFIG, assignments, METHODS)
 
 
 def test_an_unknown_name_lists_what_is_allowed_there():

@@ -1,5 +1,6 @@
 """Datasets as uint8 arrays: images (N x channels x height x width), labels, names of the classes."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ DATASETS = {
 
 @dataclass(frozen=True)
 class Status:
-    """What is there of a dataset: where its data lies (None: nowhere yet), and whether it is decoded already."""
+    """What is there of a dataset: where all its files lie (None: nowhere yet), and whether it is decoded already."""
 
     name: str
     description: str
@@ -96,7 +97,7 @@ def status(name: str, data_dir: Path | None = None) -> Status:
     if name == "digits":
         return Status(name, DATASETS[name], _digits_path(), decoded=True)
     source = sources.find_published(name, data_dir, None)
-    if source is None:
+    if source is None or not all(map(os.path.exists, source.files)):
         return Status(name, DATASETS[name], None, decoded=False)
     return Status(name, DATASETS[name], source.path, cache.is_ready(source, sources.roots(data_dir)))
 

@@ -64,9 +64,14 @@ def find_published(name: str, data_dir: Path | None, image_size: int | None) -> 
     published = PUBLISHED[name]
     for root in roots(data_dir):
         for path, layout in published.layouts:
-            if (root / path).exists():
+            if (root / path).is_file() or _holds_some(root, path, layout):
                 return _published_source(name, published, root, path, layout, image_size)
     return None
+
+
+def _holds_some(root: Path, path: str, layout: Format) -> bool:
+    """Whether a folder holds any of its files: a download that came to nothing leaves an empty one."""
+    return (root / path).is_dir() and any((root / name).exists() for name in layout.names(FolderFiles(root)))
 
 
 def _published_source(

@@ -1,4 +1,4 @@
-"""Generalised class-incremental CIFAR-100: 20 phases of 1 to 50 recurring classes in unequal numbers, 32x32.
+"""Generalised class-incremental CIFAR-100: 20 phases of 1 to 50 recurring classes, each up to 1,000 images of 32x32.
 
 As published it is normalised with the constants of CIFAR-10 and drops the last, smaller batch. ER's settings are those
 of the benchmark's origin (100 epochs, no schedule); ER+ID's learning rate and epochs are the authors', its weights are

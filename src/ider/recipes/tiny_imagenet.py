@@ -29,13 +29,15 @@ def recipes(memory: int) -> dict[str, RunConfig]:
 
 
 def of_base(base: RunConfig) -> dict[str, RunConfig]:
-    """All methods on a stream of TinyImageNet."""
-    er = dict(_LONG) if base.memory.size < (500 + 4000) / 2 else {"lr": 0.1}
-    return named(
+    """All methods on a stream of TinyImageNet. The paper gives settings for a memory of 4000 alone."""
+    large = base.memory.size >= (500 + 4000) / 2
+    of_the_paper = named(variant(base, "er-paper", ER(), lr=0.1, **_LONG)) if large else {}
+    found = named(
         variant(base, "finetune", Finetune(), **_LONG),
-        variant(base, "er", ER(), **er),
+        variant(base, "er", ER(), **({"lr": 0.1} if large else _LONG)),
         variant(base, "er-matched", ER(), BALANCED),
         variant(base, "er+id", er_id(0.4, 0.5), BALANCED),
         variant(base, "er+id-paper", er_id_of_the_paper(0.5), **_LONG),
         variant(base, "joint", Joint(), epochs=100, milestones=()),
     )
+    return found | of_the_paper

@@ -30,13 +30,13 @@ def er_id(current_weight: float, memory_weight: float) -> Idempotent:
     return Idempotent(base=ER(mixed=False), current_weight=current_weight, memory_weight=memory_weight)
 
 
-def er_id_of_the_paper(weight: float) -> Idempotent:
-    """ER+ID as the paper writes it: one weight for both fixed-point terms, cross-entropies of weight 1 and `weight`.
+def er_id_of_the_paper(weight: float, replay_weight: float = 0.5) -> Idempotent:
+    """ER+ID as the paper writes it: one weight for both fixed-point terms, cross-entropies of weight 1 and another.
 
     A label instead of the prior one time in ten, and a teacher with frozen statistics.
     """
     return Idempotent(
-        base=ER(mixed=False, replay_weight=weight),
+        base=ER(mixed=False, replay_weight=replay_weight),
         answer_weight=1.0,
         current_weight=weight,
         memory_weight=weight,
