@@ -31,7 +31,7 @@ LAYERS = (
     ("config",),
     ("engine",),
     ("recipes",),
-    ("sweeps",),
+    ("sweeps", "bench"),
     ("console", "progress"),
     ("cli_data",),
     ("cli",),
@@ -125,7 +125,7 @@ def test_only_the_command_line_and_the_analysis_use_their_libraries():
         "rich": {"cli", "cli_data", "console", "progress", "analysis"},
         "matplotlib": {"analysis"},
         "safetensors": {"engine"},
-        "torch": {"data", "engine", "losses", "memory", "methods", "nets", "randomness", "types"},
+        "torch": {"bench", "data", "engine", "losses", "memory", "methods", "nets", "randomness", "types"},
     }
     for path in FILES:
         for library in {name.split(".")[0] for name in imports_of(path)} & set(allowed):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -129,6 +129,33 @@ def compare(
     with Display(out, sum(len(config.seeds) for config in chosen)) as display:
         summaries = folders.start_comparison(chosen, folder, display)
     _report(summaries, folder)
+
+
+@app.command(epilog="Example: ider bench --benchmark cifar100 --method er+id --num-seeds 5")
+@guarded
+def bench(
+    benchmark: Benchmark = None,
+    method: Annotated[str, typer.Option("--method", "-m", help="A method or recipe.")] = "er+id",
+    memory: Memory = None,
+    num_seeds: NumSeeds = None,
+    set_: Set = None,
+    device: Device = None,
+    precision: Precision = None,
+    capture: Capture = None,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to measure, after warming up.")] = 5.0,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure how fast a method trains here, on random images of a benchmark's shape; no data is needed."""
+    from ider.bench import measure  # what counts operations takes a while to import
+
+    base = recipe(_benchmark(benchmark, None), method, memory)
+    assignments = _assignments(None, None, (device, precision, capture), None) + (set_ or [])
+    found = asdict(measure(_adjusted(base, assignments, _seeds(None, num_seeds)), seconds))
+    if json_:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        rows = {name: f"{value:,.3f}" if isinstance(value, float) else str(value) for name, value in found.items()}
+        out.print(_listing([{"measured": name.replace("_", " "), "value": value} for name, value in rows.items()]))
 
 
 @app.command(epilog="Example: ider resume runs/digits-m30")

@@ -33,6 +33,11 @@ def resolve(config: EngineConfig, runs: int = 1) -> EngineConfig:
     return replace(config, device=device, precision=precision, capture=capture, at_once=at_once, threads=threads)
 
 
+def device_name(config: EngineConfig) -> str:
+    """What the arithmetic runs on, for the record."""
+    return torch.cuda.get_device_name() if config.device == "cuda" else f"cpu ({config.threads} threads)"
+
+
 def compute_dtype(config: EngineConfig) -> torch.dtype:
     """What convolutions and matrix products are computed in."""
     return torch.bfloat16 if config.precision == "bf16" else torch.float32

@@ -13,6 +13,7 @@ import torch
 
 from ider.config import RunConfig, as_dict, run_id
 from ider.engine import evaluate
+from ider.engine.device import device_name
 from ider.engine.learner import Learner, Progress
 from ider.errors import RunError
 from ider.records import RECORD, SCHEMA, Record, read_json, write_json
@@ -126,7 +127,7 @@ class _Journey:
             "revision": _revision(),
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "device": torch.cuda.get_device_name() if engine.device == "cuda" else f"cpu ({engine.threads} threads)",
+            "device": device_name(engine),
             "precision": engine.precision,
             "start": self.log["began"],
             "seconds": round(self.log["seconds"] + time.monotonic() - self.clock, 3),
