@@ -25,6 +25,7 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 LAYERS = (
     ("errors", "version"),
     ("options", "types"),
+    ("protocols",),
     ("losses", "metrics", "randomness", "records", "settings"),
     ("data", "memory", "methods", "nets"),
     ("streams",),

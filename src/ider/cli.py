@@ -20,12 +20,12 @@ from ider.data import datasets
 from ider.errors import UserError, unknown
 from ider.methods import METHODS
 from ider.progress import Display
+from ider.protocols import Method
 from ider.recipes import BENCHMARKS, recipe, recipes
 from ider.records import Summary, load_records
 from ider.settings import overlay, override, override_all, settings, to_toml
 from ider.streams import build
 from ider.sweeps import folders
-from ider.types import Method
 
 app = typer.Typer(
     help="Reliable class-incremental learning with idempotent experience replay.",

@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from ider.errors import UserError, unknown
 from ider.memory.policy import POLICIES
+from ider.memory.selection import SELECTIONS
 from ider.methods import METHODS
 from ider.nets import NETS
 from ider.options import option, validate
+from ider.protocols import Method
 from ider.settings import name_of, overlay, to_dict
 from ider.streams.build import StreamConfig
-from ider.types import Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,10 @@ class MemoryConfig:
     """How much of the past is kept, and what."""
 
     size: int = option(500, "slots of the memory", least=0)
-    policy: str = option("reservoir", f"which slot a sample takes: {', '.join(POLICIES)}")
+    policy: str = option(
+        "reservoir",
+        f"what is kept: step by step {', '.join(POLICIES)}; filled between tasks {', '.join(SELECTIONS)}",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,8 @@ class TrainConfig:
     momentum: float = option(0.0, "momentum", least=0)
     weight_decay: float = option(0.0, "weight decay", least=0)
     milestones: tuple[float, ...] = option((), "fractions of a task's epochs after which the learning rate falls")
-    decay: float = option(0.1, "factor of the learning rate at each milestone", least=0)
+    decay: float = option(0.1, "factor of the learning rate at each milestone, or at the end of a cosine", least=0)
+    schedule: Literal["steps", "cosine"] = option("steps", "how the rate falls: at milestones, or along half a cosine")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +105,15 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         _check_name("net.name", self.net.name, NETS)
-        _check_name("memory.policy", self.memory.policy, POLICIES)
+        needs = self.method.needs()
+        _check_name("memory.policy", self.memory.policy, POLICIES if needs.memory == "steps" else SELECTIONS)
         for section in ("net", "memory", "train", "images", "engine"):
             validate(getattr(self, section), section + ".")
         if any(not 0 < milestone <= 1 for milestone in self.train.milestones):
             raise UserError(f"train.milestones is {list(self.train.milestones)}; each is a fraction in 0..1")
         if len(self.images.mean) != len(self.images.std) or any(std <= 0 for std in self.images.std):
             raise UserError("images.mean and images.std need one value a channel each, the latter positive")
-        if self.method.needs().second_input and not self.net.label_input:
+        if needs.second_input and not self.net.label_input:
             raise UserError("net.label_input is false, but the method feeds answers back into the net; set it to true")
 
 

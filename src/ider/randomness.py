@@ -1,6 +1,7 @@
 """All randomness of a run comes from its seed, through one named and independent stream a purpose."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,20 @@ Generators = Mapping[str, np.random.Generator]
 
 def generators(seed: int) -> dict[str, np.random.Generator]:
     """A NumPy generator for each purpose of the epoch plan."""
-    return {purpose: np.random.default_rng([seed, *purpose.encode()]) for purpose in PURPOSES}
+    return {purpose: generator(seed, purpose) for purpose in PURPOSES}
+
+
+def generator(seed: int, purpose: str) -> np.random.Generator:
+    """A NumPy generator for one purpose, at its beginning."""
+    return np.random.default_rng([seed, *purpose.encode()])
+
+
+@contextmanager
+def torch_seeded(seed: int, purpose: str) -> Iterator[None]:
+    """Within, torch draws from the run's seed, on the CPU; the global generator is as before afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(torch_generator(seed, purpose).get_state())
+        yield
 
 
 def torch_generator(seed: int, purpose: str) -> torch.Generator:

@@ -1,16 +1,18 @@
-"""The words a method speaks, as frozen data: what it asks for (`Needs`), is given (`Batch`) and answers (`Terms`).
+"""The words a method speaks, as frozen data: what it asks for (`Needs`), is given (`Batch`) and returns (`Outcome`).
 
-Shape legend: N rows of all parts together, C classes.
+Shape legend: N rows of all parts together, C classes, D features.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
-from torch import Tensor, cat
+from torch import Tensor, cat, nn
 
 CURRENT = "current"
+VIEW_NUMBERS = 11
+"""The random numbers that one strongly augmented view takes (`data.strong`)."""
 
 Terms = dict[str, Tensor]
 """Named 0-d losses; the engine sums, differentiates and logs them."""
@@ -60,32 +62,72 @@ class Parts:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a net says of some parts: its logits, and the features that its head saw."""
+
+    logits: Parts
+    features: Parts
+
+    def pick(self, *names: str) -> "Answer":
+        """The answer to some of the parts."""
+        return Answer(self.logits.pick(*names), self.features.pick(*names))
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Which classes are whose, as device tensors that are overwritten from task to task.
+
+    `past` and `current` are masks over the C classes of the head: learnt in tasks that are over, and in the present
+    task; a class that comes again is both. `finished` counts the tasks that are over. `block` is the number of classes
+    of the first task, which never changes.
+    """
+
+    past: Tensor
+    current: Tensor
+    finished: Tensor
+    block: int
+
+    @property
+    def seen(self) -> Tensor:
+        """Past and current classes."""
+        return self.past | self.current
+
+
+@dataclass(frozen=True)
 class Batch:
-    """What one step gives a method: all parts' images (float, normalised) and labels, and the coins it asked for."""
+    """What one step gives a method: the images (float, normalised) and labels of all parts, and what it asked for."""
 
     images: Parts
     labels: Parts
+    classes: Classes
+    slots: Parts
+    """The memory's slots that the rows of each draw were read from."""
+    stored: Mapping[str, Parts] = dataclasses.field(default_factory=dict)
+    """By field: what the memory stores with the rows of each draw."""
     coins: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """By part: one uniform random number (0-d)."""
+    dice: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """By part: one uniform random number a row."""
+    views: "LabelledViews | None" = None
+    state: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """The method's own tensors, which only its hooks between tasks change."""
+    side: nn.Module | None = None
 
 
-class Net(Protocol):
-    """A two-input net as a method sees it: `decode(z, y)`, where no `y` means the prior."""
+@dataclass(frozen=True)
+class LabelledViews:
+    """Strongly augmented views of images and the images' labels; all views of an image lie next to each other."""
 
-    def encode(self, images: Parts) -> Parts:
-        """The map at the cut, for all parts at once."""
-        ...
-
-    def decode(self, z: Parts, y: Parts | None = None) -> Parts:
-        """Logits from the map and a distribution over the classes."""
-        ...
+    images: Parts
+    labels: Parts
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A part read from the memory at every step, independently of the other draws."""
+    """A part read from the memory at every step (`later`: from the second task on), independent of other draws."""
 
     name: str
-    only_with_teacher: bool = False
+    later: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,24 +138,83 @@ class Teacher:
 
 
 @dataclass(frozen=True)
+class Field:
+    """Numbers that the memory stores with each sample: one, or one a class."""
+
+    name: str
+    per_class: bool = False
+
+
+@dataclass(frozen=True)
+class Views:
+    """Strongly augmented views: of the first `current` rows of the current part, and of `memory` rows more.
+
+    Each image gives `times` of them.
+    """
+
+    current: int
+    memory: int
+    times: int
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images as they came (uint8, on the device) and their labels."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def pick(self, which: Tensor) -> "Samples":
+        """Some of them, by position."""
+        return Samples(self.images[which], self.labels[which])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a memory that is filled between tasks holds next: slots that stay, and samples of the task that enter."""
+
+    stay: Tensor
+    enter: Tensor
+
+
+@dataclass(frozen=True)
+class Side:
+    """A module beside the net, drawn afresh for each task, that an SGD of its own with a constant rate moves."""
+
+    lr: float
+    momentum: float = 0.0
+
+
+@dataclass(frozen=True)
 class Needs:
     """What a method asks of the engine; everything here is known before the first step."""
 
     draws: tuple[Draw, ...] = ()
     teacher: Teacher | None = None
-    coins: tuple[str, ...] = ()
+    stores: tuple[Field, ...] = ()
+    coins: tuple[str, ...] = ()  # parts that get one random number a step
+    dice: tuple[str, ...] = ()  # draws that get one random number a row
+    views: Views | None = None
+    side: Side | None = None
+    head: Literal["linear", "cosine"] = "linear"
     mixed: bool = False  # normalise all parts as one batch
     joined: bool = False  # learn the whole stream as one task
     second_input: bool = False  # the net must take its answer as a second input
+    memory: Literal["steps", "tasks"] = "steps"  # filled step by step, or by the method's hooks between tasks
+    learns_from: Literal["task", "task and memory", "memory"] = "task"  # what an epoch goes through
+    hold_out: float = 0.0  # share of the memory, and as many of the task's images, kept from training
+    disjoint: bool = False  # a class must not come again
 
 
-class Method(Protocol):
-    """A frozen dataclass of hyper-parameters with a pure loss. `teacher` is None until the second task."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a step comes to: the losses, and what it leaves in the memory."""
 
-    def needs(self) -> Needs:
-        """What the engine must provide."""
-        ...
-
-    def terms(self, net: Net, teacher: Net | None, batch: Batch) -> Terms:
-        """The named losses of one step."""
-        ...
+    terms: Terms
+    kept: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """By field: what is stored with the current rows, should they enter the memory."""
+    revised: Mapping[str, Parts] = dataclasses.field(default_factory=dict)
+    """By field: what replaces the stored values of the rows of some draws."""

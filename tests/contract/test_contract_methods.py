@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support import batch_of, classes_of
 from torch import Tensor
 
 from ider import Learner, LearnerConfig, RunConfig, Task, UserError
 from ider.config import EngineConfig, MemoryConfig, NetConfig, TrainConfig, as_dict, from_dict
 from ider.methods import ER, METHODS, Finetune, Idempotent
 from ider.nets import NETS, Shape, TwoInputNet, View
-from ider.types import CURRENT, Batch, Method, Needs, Parts, Terms
+from ider.protocols import Method
+from ider.types import CURRENT, Batch, LabelledViews, Needs, Outcome, Parts, Terms
 
 CLASSES, SHAPE = 5, (1, 6, 6)
 VARIANTS: dict[str, Method] = {
@@ -42,18 +44,18 @@ class Case:
 
     current: int
     drawn: int
-    teacher: bool
+    later: bool
 
 
 PHASES = {
-    "first step": Case(current=5, drawn=0, teacher=False),
-    "first task": Case(current=5, drawn=4, teacher=False),
-    "later task": Case(current=5, drawn=4, teacher=True),
-    "last batch": Case(current=2, drawn=4, teacher=True),
-    "batch of one": Case(current=1, drawn=4, teacher=True),
-    "few replayed": Case(current=5, drawn=3, teacher=True),
-    "memory of one": Case(current=5, drawn=1, teacher=True),
-    "no memory": Case(current=5, drawn=0, teacher=True),
+    "first step": Case(current=5, drawn=0, later=False),
+    "first task": Case(current=5, drawn=4, later=False),
+    "later task": Case(current=5, drawn=4, later=True),
+    "last batch": Case(current=2, drawn=4, later=True),
+    "batch of one": Case(current=1, drawn=4, later=True),
+    "few replayed": Case(current=5, drawn=3, later=True),
+    "memory of one": Case(current=5, drawn=1, later=True),
+    "no memory": Case(current=5, drawn=0, later=True),
 }
 each_method = pytest.mark.parametrize("method", ALL.values(), ids=ALL)
 each_phase = pytest.mark.parametrize("case", PHASES.values(), ids=PHASES)
@@ -68,29 +70,61 @@ class Stage:
     batch: Batch
     needs: Needs
 
-    def terms(self, method: Method) -> Terms:
+    def outcome(self, method: Method) -> Outcome:
         teacher = None if self.teacher is None else View(self.teacher, self.needs.teacher)
-        return method.terms(View(self.net), teacher, self.batch)
+        return method.step(View(self.net), teacher, self.batch)
+
+    def terms(self, method: Method) -> Terms:
+        return dict(self.outcome(method).terms)
 
 
-def new_net(seed: int) -> TwoInputNet:
+def new_net(seed: int, head: str = "linear") -> TwoInputNet:
     torch.manual_seed(seed)
-    return NETS["small-conv"](Shape(SHAPE, CLASSES, 4, 1, True))
+    return NETS["small-conv"](Shape(SHAPE, CLASSES, 4, 1, True, head))
 
 
 def stage(method: Method, case: Case) -> Stage:
-    needs = method.needs()
-    teaching = case.teacher and needs.teacher is not None
+    needs, net = method.needs(), new_net(0, method.needs().head)
+    teaching = case.later and needs.teacher is not None
     sizes = {CURRENT: case.current}
     if case.drawn:
-        sizes |= {draw.name: case.drawn for draw in needs.draws if teaching or not draw.only_with_teacher}
+        sizes |= {draw.name: case.drawn for draw in needs.draws if case.later or not draw.later}
     count, generator = sum(sizes.values()), torch.Generator().manual_seed(2)
+    drawn = count - case.current
+    past, current = ((0, 1), (2, 3)) if case.later else ((), (0, 1))
     images = torch.randn(count, *SHAPE, generator=generator)
-    labels = torch.randint(CLASSES, (count,), generator=generator)
+    labels = torch.tensor(current)[torch.randint(len(current), (count,), generator=generator)]
+    if case.later:
+        labels[case.current :] = torch.randint(4, (drawn,), generator=generator)
     coins = {name: torch.rand((), generator=generator) for name in needs.coins if name in sizes}
-    batch = Batch(Parts(images, sizes, needs.mixed), Parts(labels, sizes, needs.mixed), coins)
-    teacher = new_net(1).frozen(needs.teacher.statistics) if teaching and needs.teacher else None
-    return Stage(new_net(0), teacher, batch, needs)
+    dice = {name: torch.rand(sizes[name], generator=generator) for name in needs.dice if name in sizes}
+    shapes = {item.name: (drawn, CLASSES) if item.per_class else (drawn,) for item in needs.stores}
+    stored = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()} if drawn else {}
+    features = net.features_out
+    torch.manual_seed(3)
+    batch = batch_of(
+        images,
+        labels,
+        sizes,
+        needs.mixed,
+        classes=classes_of(CLASSES, past, current, int(case.later), block=2),
+        coins=coins,
+        dice=dice,
+        stored=stored,
+        state=method.state(dict(net.named_parameters()), CLASSES, features),
+        side=method.side(CLASSES, features),
+        views=views(needs, generator),
+    )
+    teacher = new_net(1, needs.head).frozen(needs.teacher.statistics) if teaching and needs.teacher else None
+    return Stage(net, teacher, batch, needs)
+
+
+def views(needs: Needs, generator: torch.Generator) -> LabelledViews | None:
+    if needs.views is None:
+        return None
+    sizes = {"views": 6 * needs.views.times}
+    images, labels = torch.randn(sizes["views"], *SHAPE, generator=generator), torch.arange(6) % 4
+    return LabelledViews(Parts(images, sizes), Parts(labels.repeat_interleave(needs.views.times), sizes))
 
 
 def total(terms: Terms) -> Tensor:
@@ -99,7 +133,10 @@ def total(terms: Terms) -> Tensor:
 
 def tensors(stage: Stage) -> list[Tensor]:
     """Everything a loss may read and must not write (the net's running statistics excepted: they are meant to move)."""
-    held = [stage.batch.images.rows, stage.batch.labels.rows, *stage.batch.coins.values(), *stage.net.parameters()]
+    batch = stage.batch
+    held = [batch.images.rows, batch.labels.rows, batch.classes.past, batch.classes.current, *batch.coins.values()]
+    held += [*batch.dice.values(), *batch.state.values(), *(parts.rows for parts in batch.stored.values())]
+    held += [*stage.net.parameters(), *(batch.side.parameters() if batch.side is not None else ())]
     return held + ([] if stage.teacher is None else list(stage.teacher.state_dict().values()))
 
 
@@ -171,8 +208,8 @@ def test_needs_are_well_formed_and_do_not_change(method: Method) -> None:
     assert len({CURRENT, *names}) == 1 + len(names)
     assert set(needs.coins) <= {CURRENT, *names}
     assert len(set(needs.coins)) == len(needs.coins)
-    if needs.teacher is None:
-        assert not any(draw.only_with_teacher for draw in needs.draws)
+    assert set(needs.dice) <= set(names)
+    assert len({item.name for item in needs.stores}) == len(needs.stores)
 
 
 @each_method
@@ -190,7 +227,7 @@ def test_the_teacher_and_the_coins_matter_if_it_asks_for_them(method: Method) ->
     here = stage(method, PHASES["later task"])
     value = total(here.terms(method))
     if here.needs.teacher is not None:
-        other = dataclasses.replace(here, teacher=new_net(5).frozen(here.needs.teacher.statistics))
+        other = dataclasses.replace(here, teacher=new_net(5, here.needs.head).frozen(here.needs.teacher.statistics))
         assert not torch.equal(total(other.terms(method)), value)
     for name in here.needs.coins:
         values = set()
@@ -250,27 +287,34 @@ def test_every_setting_survives_the_configuration_file(method: Method) -> None:
         assert from_dict(json.loads(json.dumps(as_dict(config)))) == config
 
 
-@dataclass(frozen=True)
 class Witness:
     """A method that notes what the engine gives to the one underneath: parts, coins, and whether there is a teacher."""
 
-    method: Method
-    seen: list[tuple[set[str], set[str], bool]] = dataclasses.field(default_factory=list)
+    def __init__(self, method: Method) -> None:
+        self.method = method
+        self.seen: list[tuple[set[str], set[str], bool]] = []
 
-    def needs(self) -> Needs:
-        return self.method.needs()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.method, name)
 
-    def terms(self, net: Any, teacher: Any, batch: Batch) -> Terms:
-        assert batch.images.mixed is batch.labels.mixed is self.needs().mixed
+    def step(self, net: Any, teacher: Any, batch: Batch) -> Outcome:
+        needs = self.method.needs()
+        assert batch.images.mixed is batch.labels.mixed is needs.mixed
+        assert set(batch.stored) <= {item.name for item in needs.stores}
+        assert (batch.side is None) == (needs.side is None)
+        assert (batch.views is None) == (needs.views is None)
+        drawn = {name for name in batch.images.sizes if name != CURRENT}
+        assert set(batch.slots.sizes) == drawn
+        assert set(batch.dice) == drawn & set(needs.dice)
         self.seen.append((set(batch.images.sizes), set(batch.coins), teacher is not None))
-        return self.method.terms(net, teacher, batch)
+        return self.method.step(net, teacher, batch)
 
 
 def config(method: Method) -> LearnerConfig:
     return LearnerConfig(
         method=method,
         net=NetConfig(name="small-conv", width=4, split=1, classes=CLASSES),
-        memory=MemoryConfig(size=5),
+        memory=MemoryConfig(size=5, policy="reservoir" if method.needs().memory == "steps" else "class-quota"),
         train=TrainConfig(epochs=1, batch=4, replay_batch=4, lr=0.01),
         engine=EngineConfig(device="cpu", precision="fp32"),
     )
@@ -306,8 +350,11 @@ def test_a_learner_gives_it_what_it_asks_for_and_nothing_else(method: Method) ->
     learner = Learner(config(witness))
     for task in two_tasks():
         learner.learn(task)
-    always = {CURRENT, *(draw.name for draw in needs.draws if not draw.only_with_teacher)}
-    with_teacher = {CURRENT, *(draw.name for draw in needs.draws)} if needs.teacher else always
-    teaches = needs.teacher is not None
-    expected = [({CURRENT}, False), (always, False), (with_teacher, teaches), (with_teacher, teaches)]
-    assert witness.seen == [(parts, parts & set(needs.coins), teacher) for parts, teacher in expected]
+    always = {CURRENT, *(draw.name for draw in needs.draws if not draw.later)}
+    later, teaches = {CURRENT, *(draw.name for draw in needs.draws)}, needs.teacher is not None
+    first = [{CURRENT}, always] if needs.memory == "steps" else [{CURRENT}]
+    expected = [(parts, parts & set(needs.coins), False) for parts in first]
+    expected += [(later, later & set(needs.coins), teaches)]
+    assert [seen for number, seen in enumerate(witness.seen) if seen not in witness.seen[:number]] == [
+        wanted for number, wanted in enumerate(expected) if wanted not in expected[:number]
+    ]

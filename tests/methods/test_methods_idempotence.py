@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import rel_entr, softmax
+from support import answer_of, batch_of, terms_of
 from torch import Tensor
 
 from ider.errors import UserError
 from ider.methods import ER, METHODS, Finetune, Idempotent
 from ider.nets import NETS, Shape, TwoInputNet, View
-from ider.types import CURRENT, Batch, Draw, Needs, Parts, Teacher
+from ider.types import CURRENT, Answer, Batch, Draw, Needs, Parts, Teacher
 
 CLASSES, ROWS = 4, 3
 RNG = np.random.default_rng(2)
@@ -31,15 +32,15 @@ class BareNet:
     def encode(self, images: Parts) -> Parts:
         return images.like(images.rows.detach()) if self.teaches else images
 
-    def decode(self, z: Parts, y: Parts | None = None) -> Parts:
-        return z.like(z.rows + (self.A.mean(0) if y is None else y.rows @ self.A))
+    def decode(self, z: Parts, y: Parts | None = None) -> Answer:
+        return answer_of(z, z.rows + (self.A.mean(0) if y is None else y.rows @ self.A))
 
 
 def batch(images: Tensor, *names: str, coins: dict[str, float] | None = None) -> Batch:
     sizes = dict.fromkeys(names, ROWS)
     labels = torch.arange(len(images)) % CLASSES
     tensors = {name: torch.tensor(coin) for name, coin in (coins or {}).items()}
-    return Batch(Parts(images, sizes), Parts(labels, sizes), tensors)
+    return batch_of(images, labels, sizes, coins=tensors)
 
 
 def images(parts: int) -> Tensor:
@@ -49,7 +50,7 @@ def images(parts: int) -> Tensor:
 def all_parts(**changes: Any) -> tuple[Idempotent, dict[str, Tensor], Tensor]:
     """The terms of a step with everything present, and the images that they came from."""
     method, x = Idempotent(**changes), torch.tensor(np.linspace(-1, 1, 36).reshape(9, 4) ** 3, requires_grad=True)
-    return method, method.terms(BareNet(1), BareNet(2, teaches=True), batch(x, CURRENT, "replay", "distill")), x
+    return method, terms_of(method, BareNet(1), BareNet(2, teaches=True), batch(x, CURRENT, "replay", "distill")), x
 
 
 def gradient(**changes: Any) -> Tensor:
@@ -64,7 +65,7 @@ def total(terms: dict[str, Tensor]) -> float:
 def test_the_gradient_of_a_fixed_point_term_is_the_closed_form() -> None:
     method = Idempotent(answer_weight=0.0, current_weight=1.0, memory_weight=0.0)
     net, teacher, x = BareNet(1), BareNet(2, teaches=True), images(1)
-    term = method.terms(net, teacher, batch(x, CURRENT))["fixed_point/current"]
+    term = terms_of(method, net, teacher, batch(x, CURRENT))["fixed_point/current"]
     found = torch.autograd.grad(term, x)[0].numpy()
     y = x.detach().numpy() + net.A.detach().numpy().mean(0)
     for row, answer in enumerate(y):
@@ -78,9 +79,9 @@ def test_the_gradient_of_a_fixed_point_term_is_the_closed_form() -> None:
 def test_a_detached_target_leaves_only_the_identity() -> None:
     method = Idempotent(answer_weight=0.0, current_weight=1.0, memory_weight=0.0, teacher_gradient=False)
     net, teacher, x = BareNet(1), BareNet(2, teaches=True), images(1)
-    found = torch.autograd.grad(method.terms(net, teacher, batch(x, CURRENT))["fixed_point/current"], x)[0]
-    y = net.decode(Parts(x, {CURRENT: ROWS})).rows
-    gap = y - teacher.decode(Parts(x, {CURRENT: ROWS}), Parts(y.softmax(1), {CURRENT: ROWS})).rows
+    found = torch.autograd.grad(terms_of(method, net, teacher, batch(x, CURRENT))["fixed_point/current"], x)[0]
+    y = net.decode(Parts(x, {CURRENT: ROWS})).logits.rows
+    gap = y - teacher.decode(Parts(x, {CURRENT: ROWS}), Parts(y.softmax(1), {CURRENT: ROWS})).logits.rows
     torch.testing.assert_close(found, (2 / (ROWS * CLASSES) * gap).detach(), rtol=1e-5, atol=1e-7)
 
 
@@ -93,7 +94,7 @@ def test_the_gradient_through_the_teacher_changes_no_value() -> None:
 
 def test_the_second_answers_gradient_flows_through_the_first() -> None:
     net, x = BareNet(1), images(1)
-    terms = Idempotent().terms(net, None, batch(x, CURRENT))
+    terms = terms_of(Idempotent(), net, None, batch(x, CURRENT))
     found = torch.autograd.grad(terms["second/current"], x)[0].numpy()
     a = net.A.detach().numpy()
     first = x.detach().numpy() + a.mean(0)
@@ -112,8 +113,8 @@ def test_the_distance_may_be_a_divergence() -> None:
         BareNet(1),
         BareNet(2, teaches=True),
     )
-    term = method.terms(net, teacher, batch(x, CURRENT))["fixed_point/current"]
-    first = net.decode(Parts(x, {CURRENT: ROWS})).rows.detach().numpy()
+    term = terms_of(method, net, teacher, batch(x, CURRENT))["fixed_point/current"]
+    first = net.decode(Parts(x, {CURRENT: ROWS})).logits.rows.detach().numpy()
     target = x.detach().numpy() + softmax(first, 1) @ teacher.A.detach().numpy()
     expected = 0.3 * rel_entr(softmax(target, 1), softmax(first, 1)).sum(1).mean()
     assert term.item() == pytest.approx(expected, rel=1e-5)
@@ -131,11 +132,11 @@ def test_without_fixed_point_weights_the_teacher_is_not_asked() -> None:
     method = Idempotent(current_weight=0.0, memory_weight=0.0)
     x = images(2)
     step = batch(x, CURRENT, "replay")
-    assert method.terms(BareNet(1), None, step) == method.terms(BareNet(1), object(), step)
+    assert terms_of(method, BareNet(1), None, step) == terms_of(method, BareNet(1), object(), step)
 
 
 REPLAYED = (Draw("replay"),)
-BOTH = (*REPLAYED, Draw("distill", only_with_teacher=True))
+BOTH = (*REPLAYED, Draw("distill", later=True))
 
 
 @pytest.mark.parametrize(
@@ -158,8 +159,8 @@ def test_what_it_asks_for_depends_on_its_weights(
 
 def test_it_doubles_the_cross_entropies_of_whatever_is_underneath() -> None:
     x, net = images(1), BareNet(1)
-    terms = Idempotent(base=Finetune(), answer_weight=0.5).terms(net, None, batch(x, CURRENT))
-    first = Finetune().terms(net, None, batch(x, CURRENT))["current"].item()
+    terms = terms_of(Idempotent(base=Finetune(), answer_weight=0.5), net, None, batch(x, CURRENT))
+    first = terms_of(Finetune(), net, None, batch(x, CURRENT))["current"].item()
     assert terms["first/current"].item() == pytest.approx(first / 2)
     assert set(terms) == {"first/current", "second/current"}
 
@@ -168,16 +169,16 @@ def test_it_doubles_the_cross_entropies_of_whatever_is_underneath() -> None:
 class Fond(Finetune):
     """Finetune with a term of its own on the first answer."""
 
-    def further(self, first: Parts, teacher: Any, batch: Batch) -> dict[str, Tensor]:
-        return {"further": first.rows.sum()}
+    def further(self, first: Answer, nets: Any, batch: Batch) -> dict[str, Tensor]:
+        return {"further": first.logits.rows.sum()}
 
 
 @pytest.mark.parametrize("coin", [0.0, 0.9])
 def test_the_further_terms_of_what_is_underneath_come_once_and_from_the_prior(coin: float) -> None:
     x, net = images(2), BareNet(1)
     step = batch(x, CURRENT, "distill", coins={CURRENT: coin})
-    terms = Idempotent(base=Fond(), prior_probability=0.5).terms(net, BareNet(2, teaches=True), step)
-    first = net.decode(Parts(x[:ROWS], {CURRENT: ROWS})).rows
+    terms = terms_of(Idempotent(base=Fond(), prior_probability=0.5), net, BareNet(2, teaches=True), step)
+    first = net.decode(Parts(x[:ROWS], {CURRENT: ROWS})).logits.rows
     assert terms["further"].item() == pytest.approx(first.sum().item())
 
 
@@ -199,14 +200,16 @@ def test_without_second_answer_and_fixed_point_it_is_the_method_underneath() -> 
     net, x = BareNet(1), images(2)
     net.A = torch.zeros(CLASSES, CLASSES, dtype=torch.float64)
     step, base = batch(x, CURRENT, "replay"), ER(mixed=False)
-    assert total(Idempotent(base=base).terms(net, None, step)) == pytest.approx(total(base.terms(net, None, step)))
+    assert total(terms_of(Idempotent(base=base), net, None, step)) == pytest.approx(
+        total(terms_of(base, net, None, step))
+    )
 
 
 @pytest.mark.parametrize(("coin", "starts_from_label"), [(0.0, False), (0.5, False), (0.51, True), (0.999, True)])
 def test_a_coin_above_the_prior_probability_starts_from_the_label(coin: float, starts_from_label: bool) -> None:
     net, x = BareNet(1), images(1)
     step = batch(x, CURRENT, coins={CURRENT: coin})
-    terms = Idempotent(prior_probability=0.5).terms(net, None, step)
+    terms = terms_of(Idempotent(prior_probability=0.5), net, None, step)
     labels = torch.arange(ROWS) % CLASSES
     u = torch.eye(CLASSES, dtype=torch.float64)[labels] if starts_from_label else torch.full((1, CLASSES), 1 / CLASSES)
     expected = 0.5 * torch.nn.functional.cross_entropy(x + u.double() @ net.A, labels)
@@ -216,10 +219,10 @@ def test_a_coin_above_the_prior_probability_starts_from_the_label(coin: float, s
 def test_the_fixed_point_terms_start_from_the_prior_whatever_the_coin() -> None:
     net, teacher, x = BareNet(1), BareNet(2, teaches=True), images(3)
     names = (CURRENT, "replay", "distill")
-    plain = Idempotent().terms(net, teacher, batch(x, *names))
+    plain = terms_of(Idempotent(), net, teacher, batch(x, *names))
     for coin in (0.1, 0.9):
         step = batch(x, *names, coins={CURRENT: coin, "replay": coin})
-        tossed = Idempotent(prior_probability=0.5).terms(net, teacher, step)
+        tossed = terms_of(Idempotent(prior_probability=0.5), net, teacher, step)
         assert tossed.keys() == plain.keys()
         for name in ("fixed_point/current", "fixed_point/distill"):
             assert torch.equal(tossed[name], plain[name])
@@ -233,10 +236,10 @@ def test_a_step_leaves_the_teacher_bit_for_bit_as_it_was(statistics: Any) -> Non
     teacher = net.frozen(statistics)
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     method, sizes = Idempotent(teacher_statistics=statistics), {CURRENT: 5, "replay": 4, "distill": 4}
-    step = Batch(Parts(torch.randn(13, 1, 6, 6), sizes), Parts(torch.arange(13) % CLASSES, sizes))
+    step = batch_of(torch.randn(13, 1, 6, 6), torch.arange(13) % CLASSES, sizes)
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(2):
-        terms = method.terms(View(net), View(teacher, method.needs().teacher), step)
+        terms = terms_of(method, View(net), View(teacher, method.needs().teacher), step)
         optimiser.zero_grad()
         torch.stack(list(terms.values())).sum().backward()
         optimiser.step()
@@ -249,8 +252,8 @@ def test_every_weight_of_the_two_input_resnet_learns_in_one_step() -> None:
     torch.manual_seed(0)
     net: TwoInputNet = NETS["resnet18"](Shape((3, 8, 8), CLASSES, 4, 4, True))
     sizes = {CURRENT: 5, "replay": 4, "distill": 4}
-    step = Batch(Parts(torch.randn(13, 3, 8, 8), sizes), Parts(torch.arange(13) % CLASSES, sizes))
-    terms = Idempotent().terms(View(net), View(net.frozen("batch"), Teacher()), step)
+    step = batch_of(torch.randn(13, 3, 8, 8), torch.arange(13) % CLASSES, sizes)
+    terms = terms_of(Idempotent(), View(net), View(net.frozen("batch"), Teacher()), step)
     torch.stack(list(terms.values())).sum().backward()
     dead = [name for name, weight in net.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert dead == []

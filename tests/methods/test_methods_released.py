@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
+from support import batch_of, terms_of
 from torch import Tensor
 
 from ider.methods import ER, METHODS, Finetune, Idempotent
@@ -21,7 +22,8 @@ from ider.methods.er import REPLAY
 from ider.methods.idempotence import DISTILL
 from ider.nets import NETS, Shape, TwoInputNet, View
 from ider.nets.norm import PartNorm2d
-from ider.types import CURRENT, Batch, Method, Parts, Teacher
+from ider.protocols import Method
+from ider.types import CURRENT, Batch, Teacher
 
 Array = NDArray[np.float64]
 CLASSES = 5
@@ -75,7 +77,7 @@ def batch(method: Method, sizes: dict[str, int], coins: dict[str, float] | None 
     rng, count, mixed = np.random.default_rng(1), sum(sizes.values()), method.needs().mixed
     images, labels = rng.normal(size=(count, 1, 6, 6)), rng.integers(0, CLASSES, count)
     tensors = {name: torch.tensor(coin) for name, coin in (coins or {}).items()}
-    return Batch(Parts(torch.tensor(images), sizes, mixed), Parts(torch.tensor(labels), sizes, mixed), tensors)
+    return batch_of(torch.tensor(images), torch.tensor(labels), sizes, mixed, coins=tensors)
 
 
 def view(old: TwoInputNet, statistics: Any = "batch") -> View:
@@ -130,7 +132,7 @@ def test_er_id_with_its_defaults_is_the_released_step() -> None:
     net, old = nets()
     step = batch(METHODS["er+id"], SIZES)
     expected = released(ByHand(net), ByHand(old), step, RELEASED)
-    found = values(METHODS["er+id"].terms(View(net), view(old), step))
+    found = values(terms_of(METHODS["er+id"], View(net), view(old), step))
     assert found == pytest.approx(expected, rel=1e-6)
     assert sum(found.values()) == pytest.approx(sum(expected.values()), rel=1e-6)
     assert min(found.values()) > 1e-3
@@ -140,7 +142,7 @@ def test_er_id_with_its_defaults_is_the_released_step() -> None:
 def test_in_the_first_task_there_is_no_fixed_point_term(sizes: dict[str, int]) -> None:
     net, _ = nets()
     step = batch(METHODS["er+id"], sizes)
-    found = values(METHODS["er+id"].terms(View(net), None, step))
+    found = values(terms_of(METHODS["er+id"], View(net), None, step))
     assert found == pytest.approx(released(ByHand(net), None, step, RELEASED), rel=1e-6)
     assert not any(name.startswith("fixed_point") for name in found)
 
@@ -148,7 +150,7 @@ def test_in_the_first_task_there_is_no_fixed_point_term(sizes: dict[str, int]) -
 def test_with_a_teacher_and_no_memory_only_the_current_images_have_a_fixed_point_term() -> None:
     net, old = nets()
     step = batch(METHODS["er+id"], {CURRENT: 6})
-    found = values(METHODS["er+id"].terms(View(net), view(old), step))
+    found = values(terms_of(METHODS["er+id"], View(net), view(old), step))
     assert found == pytest.approx(released(ByHand(net), ByHand(old), step, RELEASED), rel=1e-6)
     assert set(found) == {"first/current", "second/current", "fixed_point/current"}
 
@@ -163,7 +165,7 @@ def test_other_weights_and_the_running_statistics_of_the_teacher() -> None:
     )
     step = batch(method, SIZES)
     expected = released(ByHand(net), ByHand(old, "running"), step, {"mem": 0.07, "cur": 0.05, "rep": 1.5})
-    assert values(method.terms(View(net), view(old, "running"), step)) == pytest.approx(expected, rel=1e-6)
+    assert values(terms_of(method, View(net), view(old, "running"), step)) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("heads", [(), (CURRENT,), (REPLAY,), (CURRENT, REPLAY)])
@@ -172,7 +174,7 @@ def test_a_coin_turns_the_second_input_of_the_supervised_answers_into_the_label(
     method = Idempotent(prior_probability=0.6)
     step = batch(method, SIZES, {name: 0.61 if name in heads else 0.6 for name in (CURRENT, REPLAY)})
     expected = released(ByHand(net), ByHand(old), step, RELEASED, heads)
-    assert values(method.terms(View(net), view(old), step)) == pytest.approx(expected, rel=1e-6)
+    assert values(terms_of(method, View(net), view(old), step)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_mixed_er_is_one_mean_over_one_pass_of_the_joint_batch() -> None:
@@ -180,7 +182,7 @@ def test_mixed_er_is_one_mean_over_one_pass_of_the_joint_batch() -> None:
     step = batch(ER(), {CURRENT: 6, REPLAY: 5})
     by_hand = ByHand(net)
     logits = by_hand.head(by_hand.trunk(step.images.rows.numpy()), prior(11))
-    found = values(ER().terms(View(net), None, step))
+    found = values(terms_of(ER(), View(net), None, step))
     assert found == {"all": pytest.approx(ce(logits, step.labels.rows.numpy()), rel=1e-6)}
 
 
@@ -192,7 +194,7 @@ def test_separate_parts_have_their_own_statistics(method: ER | Finetune) -> None
     for name in step.images.sizes:
         x = step.images[name].numpy()
         expected[name] = ce(by_hand.head(by_hand.trunk(x), prior(len(x))), step.labels[name].numpy())
-    assert values(method.terms(View(net), None, step)) == pytest.approx(expected, rel=1e-6)
+    assert values(terms_of(method, View(net), None, step)) == pytest.approx(expected, rel=1e-6)
 
 
 def pass_by_pass(net: TwoInputNet, old: TwoInputNet, step: Batch) -> Tensor:
@@ -216,7 +218,7 @@ def pass_by_pass(net: TwoInputNet, old: TwoInputNet, step: Batch) -> Tensor:
 def test_shared_passes_leave_the_gradient_of_the_released_step_as_it_is() -> None:
     net, old = nets()
     apart, step = copy.deepcopy(net), batch(METHODS["er+id"], SIZES)
-    loss = torch.stack(list(METHODS["er+id"].terms(View(net), view(old), step).values())).sum()
+    loss = torch.stack(list(terms_of(METHODS["er+id"], View(net), view(old), step).values())).sum()
     loss.backward()
     pass_by_pass(apart, copy.deepcopy(old), step).backward()
     for (name, ours), theirs in zip(net.named_parameters(), apart.parameters(), strict=True):
@@ -238,6 +240,6 @@ def test_shared_work_is_done_once() -> None:
     net, old = nets()
     teacher = old.frozen("batch")
     through_net, through_teacher = watch(net), watch(teacher)
-    METHODS["er+id"].terms(View(net), View(teacher, Teacher()), batch(METHODS["er+id"], SIZES))
+    terms_of(METHODS["er+id"], View(net), View(teacher, Teacher()), batch(METHODS["er+id"], SIZES))
     assert through_net == [("lower", (6, 5, 4)), ("upper", (6, 5, 4)), ("upper", (6, 5))]
     assert through_teacher == [("lower", (6, 4)), ("upper", (6, 4))]

@@ -6,9 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import batch_of
 
 from ider.options import option
-from ider.types import Batch, Needs, Parts
+from ider.types import Needs, Parts
 
 NAMES = "abcd"
 
@@ -64,7 +65,9 @@ def test_a_part_that_is_not_there_is_a_key_error() -> None:
 
 
 def test_a_batch_has_no_coins_and_needs_ask_for_nothing_by_default() -> None:
-    assert Batch(parts({"a": 1}), parts({"a": 1})).coins == {}
+    batch = batch_of(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), {"a": 1})
+    assert (batch.coins, batch.dice, batch.stored, batch.state) == ({}, {}, {}, {})
+    assert batch.views is batch.side is None
     assert Needs() == Needs(draws=(), teacher=None, coins=(), mixed=False, joined=False)
 
 

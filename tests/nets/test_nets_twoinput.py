@@ -125,7 +125,7 @@ def test_a_view_answers_like_the_net_part_by_part(net: TwoInputNet, mixed: bool)
     parts = Parts(images(), SIZES, mixed)
     groups = (9,) if mixed else (3, 2, 4)
     expected = net.decode(net.encode(parts.rows, groups), None, groups)
-    answer = View(net).decode(View(net).encode(parts))
+    answer = View(net).decode(View(net).encode(parts)).logits
     assert torch.equal(answer.rows, expected)
     assert answer.sizes == SIZES
     assert answer.mixed is mixed
@@ -160,7 +160,7 @@ def test_a_teacher_passes_the_gradient_of_its_second_input_only(net: TwoInputNet
     x, y = images().requires_grad_(), some_distribution(9).requires_grad_()
     z = teacher.encode(Parts(x, SIZES))
     assert not z.rows.requires_grad
-    answer = teacher.decode(z, Parts(y, SIZES)).rows
+    answer = teacher.decode(z, Parts(y, SIZES)).logits.rows
     answer.square().sum().backward()
     assert x.grad is None
     assert y.grad is not None

@@ -9,6 +9,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,26 @@ from torch import Tensor
 
 from ider import randomness
 from ider.config import EngineConfig, LearnerConfig, as_dict, from_dict
-from ider.data.augment import normalise
 from ider.engine import checkpoint
 from ider.engine.answers import Answer, Answers, Probabilities
 from ider.engine.capture import Step, capture
-from ider.engine.device import casting, compute_dtype, resolve
+from ider.engine.classbook import ClassBook
+from ider.engine.desk import Desk, Notes
+from ider.engine.device import resolve
 from ider.engine.ledger import Ledger
+from ider.engine.material import Material
+from ider.engine.model import Model
 from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd
 from ider.engine.step import Phase, Workbench
 from ider.errors import UserError
 from ider.memory.plan import Schedule, Segment, plan_epoch
-from ider.memory.policy import POLICIES, Slots
+from ider.memory.policy import POLICIES, Slots, reservoir
 from ider.memory.store import MemoryStore
-from ider.nets import NETS, Shape, TwoInputNet
-from ider.streams.stream import Images, Task
+from ider.nets import TwoInputNet
+from ider.protocols import Desk as DeskProtocol
+from ider.protocols import Method
+from ider.streams.stream import Images, Labels, Task
+from ider.types import Samples
 
 EVALUATION_ROWS = 512
 
@@ -51,8 +58,8 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
-Phases = dict[tuple[tuple[str, int], ...], tuple[Phase, Step]]
-"""By the sizes of the parts: the phase, and its step as captured."""
+Phases = dict[tuple[tuple[str, tuple[int, ...]], ...], tuple[Phase, Step]]
+"""By the shapes of a row of the plan: the phase, and its step as captured."""
 
 
 class Learner:
@@ -63,15 +70,13 @@ class Learner:
         self.seed = seed
         self.device = torch.device(self.config.engine.device)
         self.slots = Slots.empty(config.memory.size)
-        self.seen: tuple[int, ...] = ()
+        self.book = ClassBook(self.device)
         self.tasks_learned = self.epoch = self.step = 0
         self.planning_s = self.transfer_s = 0.0
         """The host's time in planning epochs, and in bringing the plans to the device."""
         self._ledger = Ledger()
-        self.teacher: TwoInputNet | None = None
-        self._net: TwoInputNet | None = None
-        self._memory: MemoryStore | None = None
-        self._image_shape: tuple[int, ...] = ()
+        self._begun = False
+        self._model: Model | None = None
         self._bench: Workbench | None = None
         self._phases: Phases = {}
         self._pool: Any = None  # of the memory that all graphs of the phases share, since they run in turn
@@ -82,18 +87,31 @@ class Learner:
         self._generator_states = randomness.states(self._generators)
 
     @property
-    def net(self) -> TwoInputNet:
-        """The net; it exists once the first task has shown the shape of the images."""
-        if self._net is None:
+    def seen(self) -> tuple[int, ...]:
+        """The classes that have come, in order."""
+        return self.book.seen
+
+    @property
+    def model(self) -> Model:
+        """What is learnt; it exists once the first task has shown the shape of the images."""
+        if self._model is None:
             raise UserError("this learner has seen no images yet: call learn first")
-        return self._net
+        return self._model
+
+    @property
+    def net(self) -> TwoInputNet:
+        """The net."""
+        return self.model.net
+
+    @property
+    def teacher(self) -> TwoInputNet | None:
+        """The net as it was at the end of the previous task, if the method asks for that."""
+        return self.model.teacher
 
     @property
     def memory(self) -> MemoryStore:
-        """The memory, which exists as soon as the net does."""
-        if self._memory is None:
-            raise UserError("this learner has seen no images yet: call learn first")
-        return self._memory
+        """The samples that are kept."""
+        return self.model.memory
 
     @property
     def history(self) -> list[dict[str, float]]:
@@ -102,7 +120,7 @@ class Learner:
 
     def prepare(self, images: Images, classes: int = 0) -> None:
         """Build the net for images of this kind; `learn` does so by itself with its first task."""
-        if self._net is None:
+        if self._model is None:
             width = max(classes, self.config.net.classes)
             if not width:
                 raise UserError(
@@ -112,9 +130,10 @@ class Learner:
             if not config.mean:
                 known = replace(config, mean=_per_channel(images, np.mean), std=_per_channel(images, _spread))
                 self.config = replace(self.config, images=known)
-            self._build(images.shape[1:], width)
-        elif images.shape[1:] != self._image_shape:
-            raise UserError(f"images are of shape {images.shape[1:]}; this learner was built for {self._image_shape}")
+            self._model = Model(self.config, self.seed, images.shape[1:], width)
+        elif images.shape[1:] != self.model.image_shape:
+            shape = self.model.image_shape
+            raise UserError(f"images are of shape {images.shape[1:]}; this learner was built for {shape}")
 
     def learn(self, task: Task, listener: Listener | None = None) -> "Learner":
         """Learn one task; `listener` is told of every step. After `load` in mid-task, go on with that task."""
@@ -126,20 +145,19 @@ class Learner:
     def learning(self, task: Task) -> Iterator[Progress]:
         """The same step by step, as the iterator is advanced; a GPU may still be at work on the step that is told."""
         mark = zlib.crc32(task.labels.tobytes(), zlib.crc32(task.images.tobytes()))
-        if self.epoch == self.step == 0:
-            self._task_mark, self._loaded = mark, None
-            self.prepare(task.images, task.classes[-1] + 1)
-            self._meet(task)
+        if self.epoch == self.step == 0 and not (self._begun and mark == self._task_mark):
+            self._begin(task, mark)
         elif mark != self._task_mark:
             raise UserError("this learner is in the middle of another task; give it that task to go on with")
         # An interrupted call has planned its epoch already, and its task may still be in place.
         randomness.restore(self._generators, self._generator_states)
+        material = Material(task, self.memory, self.slots.filled, self.method.needs(), self._rng("hold out"))
         if self._loaded != mark:
-            self._load(task)
+            self._load(material.learnt)
             self._loaded = mark
         while self.epoch < self.config.train.epochs:
-            yield from self._learn_epoch(task)
-        self._finish_task()
+            yield from self._learn_epoch(material.learnt.labels)
+        self._finish_task(task, material)
 
     def answers(self, images: Images) -> Answers:
         """The logits of the first and the second answer over all classes of the head."""
@@ -149,16 +167,7 @@ class Learner:
                 f"images are uint8 of shape (N, channels, height, width), not {images.dtype} of {images.shape}"
             )
         self.prepare(images)
-        was_training = self.net.training
-        self.net.eval()
-        with torch.inference_mode(), casting(self.config.engine):
-            chunks = [
-                self._answer(images[start : start + EVALUATION_ROWS])
-                for start in range(0, max(len(images), 1), EVALUATION_ROWS)
-            ]
-        self.net.train(was_training)
-        first, second = (torch.cat(part).float().cpu().numpy() for part in zip(*chunks, strict=True))
-        return Answers(first, second)
+        return self.model.answers(images)
 
     def predict_proba(self, images: Images, answer: Answer = "first") -> Probabilities:
         """The probability of each class, one column a class of the head; zero for classes not seen yet."""
@@ -178,16 +187,12 @@ class Learner:
 
     def save(self, path: Path | str, **extra: Any) -> None:
         """Write everything, memory included, into one file; `extra` (JSON) travels along."""
-        tensors = checkpoint.prefixed("net", self.net.state_dict()) | checkpoint.prefixed(
-            "memory", self.memory.tensors()
-        )
-        tensors["slots"] = torch.from_numpy(self.slots.labels)
-        if self.teacher is not None:
-            tensors |= checkpoint.prefixed("teacher", self.teacher.state_dict())
+        tensors = self.model.tensors() | {"slots": torch.from_numpy(self.slots.labels)}
         tensors |= self._unfinished
         if self._bench is not None and self._loaded is not None:
             tensors |= checkpoint.prefixed("totals", self._bench.totals)
-            tensors |= checkpoint.prefixed("momentum", momentum_of(self._bench.optimiser))
+            for name, optimiser in self._bench.optimisers.items():
+                tensors |= checkpoint.prefixed(f"momentum/{name}", momentum_of(optimiser))
         checkpoint.write(Path(path), tensors, self._state() | {"extra": extra})
 
     @classmethod
@@ -204,13 +209,19 @@ class Learner:
         learner._restore(tensors, state)
         return learner, state["extra"]
 
+    @property
+    def method(self) -> Method:
+        """What the learner learns by."""
+        return self.config.method
+
     def _state(self) -> dict[str, Any]:
         return {
             "config": as_dict(self.config),
             "seed": self.seed,
-            "image_shape": self._image_shape,
+            "image_shape": self.model.image_shape,
             "classes": self.net.classes,
-            "seen": self.seen,
+            "task_of": list(self.book.task_of.items()),
+            "current": self.book.current,
             "offered": self.slots.offered,
             "tasks_learned": self.tasks_learned,
             "epoch": self.epoch,
@@ -221,17 +232,12 @@ class Learner:
         }
 
     def _restore(self, tensors: checkpoint.Tensors, state: dict[str, Any]) -> None:
-        self._build(tuple(state["image_shape"]), state["classes"])
-        self.net.load_state_dict(checkpoint.under("net", tensors))
-        self.memory.restore(checkpoint.under("memory", tensors))
-        teacher = checkpoint.under("teacher", tensors)
-        if teacher:
-            self._renew_teacher()
-            assert self.teacher is not None
-            self.teacher.load_state_dict(teacher)
+        self._model = Model(self.config, self.seed, state["image_shape"], state["classes"])
+        self._model.restore(tensors)
         self.slots = Slots(tensors["slots"].numpy(), state["offered"])
-        self.seen = tuple(state["seen"])
         self.tasks_learned, self.epoch, self.step = state["tasks_learned"], state["epoch"], state["step"]
+        self.book.task_of = dict(state["task_of"])
+        self.book.open(state["current"], self.tasks_learned, self.net.classes)
         self._ledger, self._task_mark = Ledger(state["history"]), state["task_mark"]
         self._generator_states = state["generators"]
         randomness.restore(self._generators, self._generator_states)
@@ -239,63 +245,75 @@ class Learner:
             name: tensor for name, tensor in tensors.items() if name.startswith(("totals/", "momentum/"))
         }
 
-    def _build(self, image_shape: tuple[int, ...], classes: int) -> None:
-        """The net, its weights drawn from the run's seed, and the memory, both on the device."""
-        net, channels = self.config.net, image_shape[0]
-        if len(self.config.images.mean) != channels:
-            raise UserError(
-                f"images.mean has {len(self.config.images.mean)} values, but the images have {channels} channels"
-            )
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(randomness.torch_generator(self.seed, "weights").get_state())
-            built = NETS[net.name](Shape(image_shape, classes, net.width, net.split, net.label_input))
-        self._net = built.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._memory = MemoryStore(self.config.memory.size, image_shape, self.device)
-        self._image_shape = tuple(image_shape)
+    def _begin(self, task: Task, mark: int) -> None:
+        """Take note of the task, and let the method prepare for it."""
+        self._begun, self._task_mark, self._loaded = False, mark, None
+        self.prepare(task.images, task.classes[-1] + 1)
+        self._meet(task)
+        if self.method.needs().side is not None:
+            self.model.renew_side(self.tasks_learned)
+        none = Samples(self.memory.images[:0], self.memory.labels[:0])
+        self._call(self.method.before_task, "before", task, none)
+        self._begun = True
 
     def _meet(self, task: Task) -> None:
         """Take note of the task's classes; the head of net and teacher grows alike if it is too narrow for them."""
-        self.seen = tuple(sorted({*self.seen, *task.classes}))
+        self.book.meet(task.classes, self.tasks_learned, self.method.needs().disjoint)
         needed = self.seen[-1] + 1
-        for net in (self.net, self.teacher):
-            if net is not None and net.classes < needed:
-                net.grow(needed, randomness.torch_generator(self.seed, f"classes {needed}"))
+        if self.net.classes < needed:
+            self.model.grow(needed)
+        self.book.open(task.classes, self.tasks_learned, self.net.classes)
+
+    def _rng(self, purpose: str) -> np.random.Generator:
+        """The generator of one purpose in the present task: asked for again, it begins again."""
+        return randomness.generator(self.seed, f"{purpose} {self.tasks_learned}")
+
+    def _call(self, hook: Callable[[DeskProtocol], None], when: str, task: Task, held_out: Samples) -> None:
+        """Call a hook of the method, and take over the slots as it leaves them."""
+        fresh = partial(self.model.fresh_net, f"weights {self.tasks_learned}")
+        notes = Notes(self.model.state, self.book.classes, self.book.task_of)
+        desk = Desk(self.config, self.net, self.memory, self.slots, notes, (task, held_out), self._rng(when), fresh)
+        hook(desk)
+        self.slots = desk.slots
 
     def _load(self, task: Task) -> None:
         """Bring the task to the device; where it fits into the place of the one before, what is captured stays so."""
-        if self._bench is None or not self._bench.fits(self.net, self.teacher, len(task)):
+        if self._bench is None or not self._bench.fits(self.book.classes, len(task)):
             self._bench, self._phases = self._make_bench(task), {}
             self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         else:
             self._bench.load(*_tensors(task))
 
     def _make_bench(self, task: Task) -> Workbench:
-        optimiser = sgd(self.net, self.config.train, self.device)
-        restore_momentum(optimiser, checkpoint.under("momentum", self._unfinished))
+        train, side = self.config.train, self.method.needs().side
+        optimisers = {"net": sgd(self.net.parameters(), train.lr, train.momentum, train.weight_decay)}
+        if side is not None and self.model.side is not None:
+            optimisers["side"] = sgd(self.model.side.parameters(), side.lr, side.momentum)
+        for name, optimiser in optimisers.items():
+            restore_momentum(optimiser, checkpoint.under(f"momentum/{name}", self._unfinished))
         totals = {name: total.to(self.device) for name, total in checkpoint.under("totals", self._unfinished).items()}
         self._unfinished = {}
-        images, labels = (part.to(self.device, copy=True) for part in _tensors(task))
-        mean, std = self._mean_std()
-        return Workbench(
-            self.config, self.net.train(), self.teacher, self.memory, optimiser, images, labels, mean, std, totals
-        )
-
-    def _mean_std(self) -> tuple[Tensor, Tensor]:
-        images = self.config.images
-        return torch.tensor(images.mean, device=self.device), torch.tensor(images.std, device=self.device)
+        more = self.memory.capacity if self.method.needs().learns_from == "task and memory" else 0
+        images, labels = (_with_room(part.to(self.device, copy=True), more) for part in _tensors(task))
+        mean, std = self.model.mean_std()
+        self.net.train()
+        return Workbench(self.config, self.model, self.book.classes, optimisers, images, labels, mean, std, totals)
 
     def _schedule(self) -> Schedule:
-        train, needs, images = self.config.train, self.config.method.needs(), self.config.images
-        draws = tuple(draw for draw in needs.draws if self.teacher is not None or not draw.only_with_teacher)
-        return Schedule(train.batch, train.replay_batch, train.drop_last, draws, needs.coins, images.pad, images.flip)
+        train, needs, images = self.config.train, self.method.needs(), self.config.images
+        draws = tuple(draw for draw in needs.draws if self.tasks_learned or not draw.later)
+        return Schedule(
+            train.batch, train.replay_batch, train.drop_last, draws, needs.coins, images.pad, images.flip,
+            needs.memory == "steps", needs.dice, needs.views,
+        )  # fmt: skip
 
-    def _learn_epoch(self, task: Task) -> Iterator[Progress]:
+    def _learn_epoch(self, labels: Labels) -> Iterator[Progress]:
         assert self._bench is not None
-        policy = POLICIES[self.config.memory.policy]
+        policy = POLICIES.get(self.config.memory.policy, reservoir)  # which is not asked if nothing is offered
         began = time.perf_counter()
-        segments, after = plan_epoch(task.labels, self.slots, self._schedule(), (policy, self._generators))
+        segments, after = plan_epoch(labels, self.slots, self._schedule(), (policy, self._generators))
         self.planning_s += time.perf_counter() - began
-        set_learning_rate(self._bench.optimiser, learning_rate(self.config.train, self.epoch))
+        set_learning_rate(self._bench.optimisers["net"], learning_rate(self.config.train, self.epoch))
         steps, start = sum(segment.steps for segment in segments), 0
         for segment in segments:
             end = start + segment.steps
@@ -311,7 +329,7 @@ class Learner:
     def _phase(self, segment: Segment) -> tuple[Phase, Step]:
         """The phase of this shape. A shape that takes one step of the epoch is not worth the time to compile it."""
         assert self._bench is not None
-        key = tuple(segment.sizes.items())
+        key = tuple((name, array.shape[1:]) for name, array in segment.arrays.items())
         if key not in self._phases:
             mode = self.config.engine.capture
             assert mode != "auto"
@@ -341,36 +359,26 @@ class Learner:
         self.slots, self.epoch, self.step = slots, self.epoch + 1, 0
         self._generator_states = randomness.states(self._generators)
 
-    def _finish_task(self) -> None:
-        """What the method declared for a task's end; the task's images leave the device."""
+    def _finish_task(self, task: Task, material: Material) -> None:
+        """What the method does after a task; the task's images leave the device."""
         self._ledger.settle()
-        if self.config.method.needs().teacher is not None:
-            self._renew_teacher()
-        self.tasks_learned, self.epoch, self.step = self.tasks_learned + 1, 0, 0
+        self._call(self.method.after_task, "after", task, material.held_out)
+        if self.method.needs().teacher is not None:
+            self.model.renew_teacher()
+        self.tasks_learned, self.epoch, self.step, self._begun = self.tasks_learned + 1, 0, 0, False
         self.memory.forget_discarded()
         if self._bench is not None:
             self._bench.forget_images()
         self._loaded = None
 
-    def _renew_teacher(self) -> None:
-        need = self.config.method.needs().teacher
-        assert need is not None
-        if self.teacher is None or self.teacher.classes != self.net.classes:
-            self.teacher = self.net.frozen(need.statistics, compute_dtype(self.config.engine))
-            return
-        with torch.no_grad():  # in place: what is captured reads these very tensors
-            for mine, new in zip(self.teacher.state_dict().values(), self.net.state_dict().values(), strict=True):
-                mine.copy_(new)
-
-    def _answer(self, images: Images) -> tuple[Tensor, Tensor]:
-        x = normalise(torch.from_numpy(np.ascontiguousarray(images)).to(self.device), *self._mean_std())
-        z = self.net.encode(x)
-        first = self.net.decode(z)
-        return first, first if self.net.label is None else self.net.decode(z, first.softmax(-1))
-
 
 def _tensors(task: Task) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(task.images), torch.from_numpy(task.labels)
+
+
+def _with_room(rows: Tensor, more: int) -> Tensor:
+    """Rows with room for the next task, which may have some more."""
+    return torch.cat([rows, rows.new_zeros((more, *rows.shape[1:]))]) if more else rows
 
 
 def _per_channel(images: Images, statistic: Callable[..., NDArray[np.float64]]) -> tuple[float, ...]:

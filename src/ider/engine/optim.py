@@ -1,21 +1,27 @@
 """The optimiser and its schedule: SGD whose learning rate is a device tensor, so that a captured step can read it."""
 
+import math
+from collections.abc import Iterable
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ider.config import TrainConfig
 
 
-def sgd(net: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.SGD:
-    """A fresh optimiser over all of the net's weights."""
-    lr = torch.tensor(config.lr, dtype=torch.float32, device=device)
-    return torch.optim.SGD(
-        net.parameters(), lr=lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
-    )
+def sgd(weights: Iterable[Tensor], lr: float, momentum: float, weight_decay: float = 0.0) -> torch.optim.SGD:
+    """A fresh optimiser over the weights, with its rate on their device."""
+    weights = list(weights)
+    rate = torch.tensor(lr, dtype=torch.float32, device=weights[0].device)
+    return torch.optim.SGD(weights, lr=rate, momentum=momentum, weight_decay=weight_decay, fused=True)
 
 
 def learning_rate(config: TrainConfig, epoch: int) -> float:
-    """The rate of an epoch (from 0): it falls at `round(milestone * epochs)`."""
+    """The rate of an epoch (from 0): it falls at `round(milestone * epochs)`, or along half a cosine to `decay`."""
+    if config.schedule == "cosine":
+        return float(
+            config.lr * (config.decay + (1 - config.decay) * (1 + math.cos(math.pi * epoch / config.epochs)) / 2)
+        )
     passed = sum(epoch >= round(milestone * config.epochs) for milestone in config.milestones)
     return float(config.lr * config.decay**passed)
 
@@ -36,8 +42,10 @@ def momentum_of(optimiser: torch.optim.SGD) -> dict[str, Tensor]:
     return buffers
 
 
+@torch.no_grad()
 def restore_momentum(optimiser: torch.optim.SGD, buffers: dict[str, Tensor]) -> None:
     """Take over the buffers that `momentum_of` gave."""
     for index, weight in enumerate(optimiser.param_groups[0]["params"]):
         if str(index) in buffers:
-            optimiser.state[weight]["momentum_buffer"] = buffers[str(index)].to(weight.device)
+            # In the layout of the weight: the fused update goes through both in the order in which they lie in memory.
+            optimiser.state[weight]["momentum_buffer"] = torch.empty_like(weight).copy_(buffers[str(index)])

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from ider.config import LearnerConfig
 from ider.data.augment import crop_and_flip, normalise
+from ider.data.strong import strong_views
 from ider.engine.capture import compiled
 from ider.engine.device import casting
+from ider.engine.model import Model
 from ider.engine.optim import momentum_of
 from ider.memory.plan import Segment
-from ider.memory.store import MemoryStore
-from ider.nets import TwoInputNet, View
-from ider.types import CURRENT, Batch, Parts
+from ider.nets import View
+from ider.types import CURRENT, Batch, Classes, LabelledViews, Outcome, Parts, Views
 
 
 @dataclass(frozen=True)
@@ -27,28 +28,37 @@ class Workbench:
     """All that the steps of a task read and write, on the device; it stays in place from task to task if it can."""
 
     config: LearnerConfig
-    net: TwoInputNet
-    teacher: TwoInputNet | None
-    memory: MemoryStore
-    optimiser: torch.optim.SGD
+    model: Model
+    classes: Classes
+    optimisers: Mapping[str, torch.optim.SGD]
+    """Of the net, and of what stands beside it."""
     images: Tensor
     labels: Tensor
     mean: Tensor
     std: Tensor
-    totals: dict[str, Tensor] = field(default_factory=dict)
+    totals: dict[str, Tensor]
     """Each term summed over the steps of the epoch so far."""
+    _parties: list[object] = field(init=False, repr=False)
 
-    def fits(self, net: TwoInputNet, teacher: TwoInputNet | None, images: int) -> bool:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_parties", self._who())
+
+    def fits(self, classes: Classes, images: int) -> bool:
         """Whether so many other images can take the place of these, and the same nets learn from them."""
-        weights = zip(self.optimiser.param_groups[0]["params"], net.parameters(), strict=False)
-        same_head = all(mine is theirs for mine, theirs in weights)
-        return net is self.net and teacher is self.teacher and same_head and images <= len(self.images)
+        same = all(mine is theirs for mine, theirs in zip(self._parties, self._who(), strict=False))
+        return same and classes is self.classes and images <= len(self.images)
+
+    def _who(self) -> list[object]:
+        """What the steps have come to know; a head that has grown is another one."""
+        model = self.model
+        return [model.teacher, model.side, *model.net.parameters(), *model.state.values()]
 
     def load(self, images: Tensor, labels: Tensor) -> None:
         """Take in a task, and begin it as a fresh optimiser and a new epoch do."""
         self.images[: len(images)].copy_(images)
         self.labels[: len(labels)].copy_(labels)
-        for tensor in (*momentum_of(self.optimiser).values(), *self.totals.values()):
+        momenta = [momentum for optimiser in self.optimisers.values() for momentum in momentum_of(optimiser).values()]
+        for tensor in (*momenta, *self.totals.values()):
             tensor.zero_()
 
     def forget_images(self) -> None:
@@ -58,30 +68,36 @@ class Workbench:
 
 
 class _Row(NamedTuple):
-    """What a step takes in, of all parts end to end: raw images, normalised ones, labels; coins, slots to write."""
+    """What a step takes in: its row of the plan; of all parts end to end raw images, normalised ones, labels.
 
+    `stored` has, by field, what the memory stores with the drawn rows; `views` are strongly augmented images.
+    """
+
+    plan: dict[str, Tensor]
     images: Tensor
     shown: Tensor
     labels: Tensor
-    coins: Tensor
-    writes: Tensor
+    stored: dict[str, Tensor]
+    views: tuple[Tensor, Tensor] | None
 
 
 class Phase:
     """All steps of one shape; `compiles` says whether their arithmetic is compiled."""
 
-    def __init__(
-        self, bench: Workbench, sizes: Mapping[str, int], compiles: bool, compiles_terms: bool = False
-    ) -> None:
+    def __init__(self, bench: Workbench, sizes: Mapping[str, int], compiles: bool) -> None:
         self.bench, self.sizes = bench, dict(sizes)
         self.gather = compiled(_gather) if compiles else _gather
         self.terms = compiled(_terms) if compiles else _terms
         self.cursor = torch.zeros(1, dtype=torch.int64, device=bench.images.device)
         self.plan: dict[str, Tensor] = {}
-        needs = bench.config.method.needs()
-        self.mixed, self.coins = needs.mixed, needs.coins
-        self.net = View(bench.net)
-        self.teacher = View(bench.teacher, needs.teacher) if bench.teacher is not None else None
+        self.needs = bench.config.method.needs()
+        self.net, teacher = View(bench.model.net), bench.model.teacher
+        self.teacher = View(teacher, self.needs.teacher) if teacher is not None else None
+
+    @property
+    def drawn(self) -> dict[str, int]:
+        """The rows of each draw from the memory."""
+        return {name: size for name, size in self.sizes.items() if name != CURRENT}
 
     def load(self, segment: Segment, start: int) -> None:
         """Bring a segment's plan to the device, without waiting for it, and point at its row `start`."""
@@ -98,42 +114,91 @@ class Phase:
         """Do the step that the cursor points at, and point at the next one."""
         bench = self.bench
         row = self.gather(self)
-        loss, terms = self.terms(self, row)
-        bench.optimiser.zero_grad()
+        loss, outcome = self.terms(self, row)
+        for optimiser in bench.optimisers.values():
+            optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        bench.optimiser.step()
-        self._add_up(terms)
-        current = self.sizes[CURRENT]
-        bench.memory.write(row.writes, row.images[:current], row.labels[:current])
+        for optimiser in bench.optimisers.values():
+            optimiser.step()
+        self._add_up(outcome.terms)
+        self._remember(row, outcome)
         self.cursor += 1
+
+    def _remember(self, row: _Row, outcome: Outcome) -> None:
+        memory, current = self.bench.model.memory, self.sizes[CURRENT]
+        for name, values in outcome.revised.items():
+            for draw in values.sizes:
+                memory.revise(name, row.plan[f"reads/{draw}"], values[draw])
+        if self.needs.memory == "steps":
+            memory.write(row.plan["writes"], row.images[:current], row.labels[:current], outcome.kept)
 
     def _add_up(self, terms: Mapping[str, Tensor]) -> None:
         totals = self.bench.totals
         for name, term in terms.items():
             if name not in totals:
                 totals[name] = torch.zeros_like(term)
-        torch._foreach_add_([totals[name] for name in terms], list(terms.values()))
+        torch._foreach_add_([totals[name] for name in terms], [term.detach() for term in terms.values()])
 
 
 @torch.no_grad()
 def _gather(phase: Phase) -> _Row:
     """The row of the plan that the cursor points at, its images brought together and augmented."""
-    bench, memory = phase.bench, phase.bench.memory
-    row = {name: rows.index_select(0, phase.cursor).squeeze(0) for name, rows in phase.plan.items()}
-    sources = [(bench.images, bench.labels, row["samples"])]
-    sources += [(memory.images, memory.labels, row[f"reads/{name}"]) for name in phase.sizes if name != CURRENT]
+    bench, memory = phase.bench, phase.bench.model.memory
+    plan = {name: rows.index_select(0, phase.cursor).squeeze(0) for name, rows in phase.plan.items()}
+    reads = [plan[f"reads/{name}"] for name in phase.drawn]
+    sources = [(bench.images, bench.labels, plan["samples"]), *((memory.images, memory.labels, read) for read in reads)]
     images = torch.cat([images.index_select(0, index) for images, _, index in sources])
     labels = torch.cat([labels.index_select(0, index) for _, labels, index in sources])
-    moved = crop_and_flip(images, row.get("crops"), row.get("flips"), bench.config.images.pad)
+    moved = crop_and_flip(images, plan.get("crops"), plan.get("flips"), bench.config.images.pad)
     shown = normalise(moved, bench.mean, bench.std).contiguous(memory_format=torch.channels_last)
-    return _Row(images, shown, labels, row["coins"], row["writes"])
+    stored = {
+        name: torch.cat([values.index_select(0, read) for read in reads])
+        for name, values in memory.fields.items()
+        if reads
+    }
+    views = None
+    if phase.needs.views is not None:
+        views = _views(phase, phase.needs.views, plan, (images, labels))
+    return _Row(plan, images, shown, labels, stored, views)
 
 
-def _terms(phase: Phase, row: _Row) -> tuple[Tensor, dict[str, Tensor]]:
+def _views(phase: Phase, views: Views, plan: Mapping[str, Tensor], raw: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The strongly augmented views and their labels: of the first current rows, and of the memory's rows for them."""
+    bench, memory = phase.bench, phase.bench.model.memory
+    images, labels = (rows[: min(views.current, phase.sizes[CURRENT])] for rows in raw)
+    if "view_reads" in plan:
+        images = torch.cat([images, memory.images.index_select(0, plan["view_reads"])])
+        labels = torch.cat([labels, memory.labels.index_select(0, plan["view_reads"])])
+    images, labels = (rows.repeat_interleave(views.times, 0) for rows in (images, labels))
+    shown = normalise(strong_views(images, plan["views"]) * 255, bench.mean, bench.std)
+    return shown.contiguous(memory_format=torch.channels_last), labels
+
+
+def _batch(phase: Phase, row: _Row) -> Batch:
+    """The row in the words of a method."""
+    sizes, drawn, mixed = phase.sizes, phase.drawn, phase.needs.mixed
+    reads = [row.plan[f"reads/{name}"] for name in drawn]
+    views = None
+    if row.views is not None:
+        images, labels = row.views
+        views = LabelledViews(*(Parts(rows, {"views": len(labels)}) for rows in (images, labels)))
+    return Batch(
+        images=Parts(row.shown, sizes, mixed),
+        labels=Parts(row.labels, sizes, mixed),
+        classes=phase.bench.classes,
+        slots=Parts(torch.cat(reads) if reads else row.labels[:0], drawn),
+        stored={name: Parts(values, drawn) for name, values in row.stored.items()},
+        coins={name: row.plan["coins"][place] for place, name in enumerate(phase.needs.coins) if name in sizes},
+        dice={name: row.plan[f"dice/{name}"] for name in phase.needs.dice if name in sizes},
+        views=views,
+        state=phase.bench.model.state,
+        side=phase.bench.model.side,
+    )
+
+
+def _terms(phase: Phase, row: _Row) -> tuple[Tensor, Outcome]:
     """The loss, and what it is the sum of."""
-    config, sizes = phase.bench.config, phase.sizes
-    coins = {name: row.coins[place] for place, name in enumerate(phase.coins) if name in sizes}
-    batch = Batch(Parts(row.shown, sizes, phase.mixed), Parts(row.labels, sizes, phase.mixed), coins)
+    config = phase.bench.config
     with casting(config.engine):
-        terms = config.method.terms(phase.net, phase.teacher, batch)
-    return torch.stack(list(terms.values())).sum(), {name: term.detach() for name, term in terms.items()}
+        outcome = config.method.step(phase.net, phase.teacher, _batch(phase, row))
+    return torch.stack(list(outcome.terms.values())).sum(), outcome

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from ider.memory.policy import DISCARD, Ints, Policy, Slots
 from ider.randomness import Generators
-from ider.types import CURRENT, Draw
+from ider.types import CURRENT, VIEW_NUMBERS, Draw, Views
 
 Array = NDArray[np.generic]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How an epoch is cut into steps and what each step draws."""
+    """How an epoch is cut into steps and what each step draws; `offers`: the memory is offered samples on the way."""
 
     batch: int
     replay_batch: int
@@ -27,14 +27,18 @@ class Schedule:
     coins: tuple[str, ...]
     pad: int
     flip: bool
+    offers: bool = True
+    dice: tuple[str, ...] = ()
+    views: Views | None = None
 
 
 @dataclass(frozen=True)
 class Segment:
     """Consecutive steps of one shape; every array has one row a step.
 
-    `samples` and `writes`: which of the task's samples are learnt, and the slot that each takes afterwards;
-    `reads/NAME`: the slots of each draw; `crops`, `flips`, `coins`: the random numbers of augmentation and method.
+    `samples` and `writes`: which of the samples are learnt, and the slot that each takes afterwards; `reads/NAME`: the
+    slots of each draw; `crops`, `flips`, `coins`, `dice/NAME`: the random numbers of augmentation and method;
+    `views`, `view_reads`: those of strong augmentation, and the slots that it reads.
     """
 
     sizes: Mapping[str, int]
@@ -57,24 +61,34 @@ def plan_epoch(
     order = generators["order"].permutation(len(labels))
     if schedule.drop_last:
         order = order[: len(order) // schedule.batch * schedule.batch]
-    targets, after = policy(slots, labels[order], generators["memory"])
+    targets, after = np.full(len(order), DISCARD), slots
+    if schedule.offers:
+        targets, after = policy(slots, labels[order], generators["memory"])
     segments, start = [], 0
     for sizes, steps in _shapes(len(order), slots, schedule):
         stop = start + steps * sizes[CURRENT]
         samples, writes = (array[start:stop].reshape(steps, -1) for array in (order, targets))
-        filled = np.minimum(slots.offered + start + np.arange(steps) * sizes[CURRENT], slots.capacity)
+        filled = _filled(slots, start + np.arange(steps) * sizes[CURRENT], schedule)
         arrays: dict[str, Array] = {"samples": samples, "writes": _last_wins(writes, slots.capacity)}
         arrays |= _reads(filled, sizes, generators["replay"])
-        segments.append(Segment(sizes, arrays | _random_numbers(steps, sum(sizes.values()), schedule, generators)))
+        arrays |= _random_numbers(steps, sizes, schedule, generators)
+        if schedule.views is not None:
+            arrays |= _view_plan(filled, sizes[CURRENT], schedule.views, generators)
+        segments.append(Segment(sizes, arrays))
         start = stop
     return segments, after
+
+
+def _filled(slots: Slots, before: Ints, schedule: Schedule) -> Ints:
+    """How many slots are in use once so many samples of the epoch have been learnt."""
+    return np.minimum(slots.offered + (before if schedule.offers else 0 * before), slots.capacity)
 
 
 def _shapes(count: int, slots: Slots, schedule: Schedule) -> list[tuple[dict[str, int], int]]:
     """The runs of equal steps: (rows of each part, number of steps). A draw takes what the memory holds, if less."""
     starts = np.arange(0, count, schedule.batch)
     current = np.minimum(schedule.batch, count - starts)
-    drawn = np.minimum(min(schedule.replay_batch, slots.capacity), slots.offered + starts)
+    drawn = np.minimum(schedule.replay_batch, _filled(slots, starts, schedule))
     if not schedule.draws:
         drawn[:] = 0
     changes = np.flatnonzero((np.diff(current, prepend=-1) != 0) | (np.diff(drawn, prepend=-1) != 0))
@@ -120,10 +134,27 @@ def _without_replacement(filled: Ints, size: int, draws: int, rng: np.random.Gen
     return np.ascontiguousarray(chosen.transpose(0, 2, 1))
 
 
-def _random_numbers(steps: int, rows: int, schedule: Schedule, generators: Generators) -> dict[str, Array]:
+def _random_numbers(
+    steps: int, sizes: Mapping[str, int], schedule: Schedule, generators: Generators
+) -> dict[str, Array]:
     arrays: dict[str, Array] = {"coins": generators["coins"].random((steps, len(schedule.coins)), np.float32)}
+    for name in schedule.dice:
+        if name in sizes:
+            arrays[f"dice/{name}"] = generators["coins"].random((steps, sizes[name]), np.float32)
+    rows = sum(sizes.values())
     if schedule.pad:
         arrays["crops"] = generators["augment"].integers(0, 2 * schedule.pad + 1, (steps, rows, 2))
     if schedule.flip:
         arrays["flips"] = generators["augment"].random((steps, rows)) < 0.5
+    return arrays
+
+
+def _view_plan(filled: Ints, current: int, views: Views, generators: Generators) -> dict[str, Array]:
+    """The memory's slots of which views are made, in steps that begin alike, and the random numbers of all views."""
+    steps, rows = len(filled), min(views.memory, int(filled[0]))
+    arrays: dict[str, Array] = {}
+    if rows:
+        (arrays["view_reads"],) = _without_replacement(filled, rows, 1, generators["replay"])
+    count = (min(views.current, current) + rows) * views.times
+    arrays["views"] = generators["augment"].random((steps, count, VIEW_NUMBERS), np.float32)
     return arrays

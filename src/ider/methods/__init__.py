@@ -3,7 +3,7 @@
 from ider.methods.er import ER
 from ider.methods.finetune import Finetune, Joint
 from ider.methods.idempotence import Idempotent
-from ider.types import Method
+from ider.protocols import Method
 
 METHODS: dict[str, Method] = {
     "finetune": Finetune(),

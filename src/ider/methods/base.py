@@ -1,24 +1,59 @@
-"""What the replay methods share: one answer to everything, cross-entropies of an answer, and further terms."""
+"""What most methods share: one answer to everything, cross-entropies of an answer, and further terms."""
 
-from ider.types import Batch, Needs, Net, Parts, Terms
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from ider.protocols import Desk, Net
+from ider.types import CURRENT, Answer, Batch, Needs, Outcome, Parts, Terms
 
 
 class Supervised:
     """A method whose supervised part is a set of cross-entropies of one answer; `+id` asks for them twice."""
 
+    labelled: tuple[str, ...] = (CURRENT,)
+    """The parts whose logits `supervised` looks at; none: the method cannot be combined with `+id`."""
+
     def needs(self) -> Needs:
         """What the engine must provide; nothing but the current batch by default."""
         return Needs()
 
-    def supervised(self, answer: Parts, batch: Batch) -> Terms:
-        """The cross-entropies of one answer to all parts that `needs` names."""
+    def supervised(self, logits: Parts, batch: Batch) -> Terms:
+        """The cross-entropies of one answer to the `labelled` parts."""
         raise NotImplementedError
 
-    def further(self, first: Parts, teacher: Net | None, batch: Batch) -> Terms:
-        """What the method adds to the cross-entropies, given the first answer; nothing by default."""
+    def further(self, first: Answer, nets: tuple[Net, Net | None], batch: Batch) -> Terms:
+        """What the method adds, given the first answer to all parts; `nets` are the net and the teacher."""
         return {}
 
-    def terms(self, net: Net, teacher: Net | None, batch: Batch) -> Terms:
-        """The loss of one step: the cross-entropies of the first answer, and what the method adds to them."""
+    def kept(self, first: Answer) -> Mapping[str, Tensor]:
+        """What is stored with the current rows, by field."""
+        return {}
+
+    def revised(self, first: Answer, batch: Batch) -> Mapping[str, Parts]:
+        """What replaces the stored values of drawn rows, by field."""
+        return {}
+
+    def step(self, net: Net, teacher: Net | None, batch: Batch) -> Outcome:
+        """The cross-entropies of the first answer, and what the method adds to them."""
         first = net.decode(net.encode(batch.images))
-        return self.supervised(first, batch) | self.further(first, teacher, batch)
+        terms = self.supervised(first.logits, batch) | self.further(first, (net, teacher), batch)
+        return Outcome(terms, self.kept(first), self.revised(first, batch))
+
+    def state(self, weights: Mapping[str, Tensor], classes: int, features: int) -> Mapping[str, Tensor]:
+        """The method's own tensors before the first task; none by default."""
+        return {}
+
+    def side(self, classes: int, features: int) -> nn.Module | None:
+        """The module beside the net; none by default."""
+        return None
+
+    def before_task(self, desk: Desk) -> None:
+        """What is done before a task's first step; nothing by default."""
+
+    def after_task(self, desk: Desk) -> None:
+        """What is done after a task's last step; nothing by default."""
+
+    def predict(self, logits: Tensor, features: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """The logits by which the learner predicts; the net's own by default."""
+        return logits

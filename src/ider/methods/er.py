@@ -19,6 +19,7 @@ class ER(Supervised):
     normalised by its own statistics and has its own mean, the replayed one times `replay_weight`.
     """
 
+    labelled = (CURRENT, REPLAY)
     mixed: bool = option(True, "normalise and average current and replayed images as one batch")
     replay_weight: float = option(1.0, "weight of the replayed cross-entropy beside the current one", least=0)
 
@@ -33,11 +34,11 @@ class ER(Supervised):
         """One draw from the memory a step."""
         return Needs(draws=(Draw(REPLAY),) if self.replay_weight else (), mixed=self.mixed)
 
-    def supervised(self, answer: Parts, batch: Batch) -> Terms:
+    def supervised(self, logits: Parts, batch: Batch) -> Terms:
         """Cross-entropy over all classes on the current and, once the memory holds something, the replayed rows."""
         if self.mixed:
-            return {"all": cross_entropy(answer.rows, batch.labels.pick(CURRENT, REPLAY).rows)}
-        terms = {"current": cross_entropy(answer[CURRENT], batch.labels[CURRENT])}
-        if REPLAY in answer and self.replay_weight:
-            terms["replay"] = self.replay_weight * cross_entropy(answer[REPLAY], batch.labels[REPLAY])
+            return {"all": cross_entropy(logits.rows, batch.labels.pick(CURRENT, REPLAY).rows)}
+        terms = {"current": cross_entropy(logits[CURRENT], batch.labels[CURRENT])}
+        if REPLAY in logits and self.replay_weight:
+            terms["replay"] = self.replay_weight * cross_entropy(logits[REPLAY], batch.labels[REPLAY])
         return terms

@@ -11,9 +11,9 @@ from ider.types import CURRENT, Batch, Needs, Parts, Terms
 class Finetune(Supervised):
     """Learn each task as it comes and protect nothing."""
 
-    def supervised(self, answer: Parts, batch: Batch) -> Terms:
+    def supervised(self, logits: Parts, batch: Batch) -> Terms:
         """Cross-entropy over all classes on the current batch."""
-        return {"current": cross_entropy(answer[CURRENT], batch.labels[CURRENT])}
+        return {"current": cross_entropy(logits[CURRENT], batch.labels[CURRENT])}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,19 +4,21 @@ The net learns to answer alike from the prior and from its own answer, f(x, 0) =
 net of the previous task, given the current answer, must return it unchanged.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ider.errors import UserError
 from ider.losses import logit_kl, logit_mse, probabilities
 from ider.methods.base import Supervised
 from ider.methods.er import ER
 from ider.options import option, validate
-from ider.types import CURRENT, Batch, Draw, Needs, Net, Parts, Teacher, Terms
+from ider.protocols import Desk, Net
+from ider.types import CURRENT, Batch, Draw, Needs, Outcome, Parts, Teacher, Terms
 
 DISTILL = "distill"
 DISTANCES = {"mse": logit_mse, "kl": logit_kl}
@@ -44,6 +46,8 @@ class Idempotent:
         base = self.base.needs()
         if base.joined:
             raise UserError("+id needs a stream of tasks, but the method underneath learns all of them at once")
+        if not self.base.labelled:
+            raise UserError(f"+id needs cross-entropies of its own kind, and {type(self.base).__name__} has none")
         if base.mixed:
             raise UserError("base.mixed is true, but +id keeps the parts apart: use ER(mixed=False)")
         if base.teacher not in (None, Teacher(self.teacher_statistics)):
@@ -54,43 +58,47 @@ class Idempotent:
     def needs(self) -> Needs:
         """What the base needs, a second and independent draw from the memory, and the net of the previous task."""
         base = self.base.needs()
-        parts = (CURRENT, *(draw.name for draw in base.draws))
         fixed_point = self.current_weight or self.memory_weight
         return replace(
             base,
-            draws=(*base.draws, Draw(DISTILL, only_with_teacher=True)) if self.memory_weight else base.draws,
+            draws=(*base.draws, Draw(DISTILL, later=True)) if self.memory_weight else base.draws,
             teacher=Teacher(statistics=self.teacher_statistics) if fixed_point else base.teacher,
-            coins=() if self.prior_probability == 1 else parts,
+            coins=() if self.prior_probability == 1 else self._labelled(),
             second_input=True,
         )
 
-    def terms(self, net: Net, teacher: Net | None, batch: Batch) -> Terms:
+    def step(self, net: Net, teacher: Net | None, batch: Batch) -> Outcome:
         """All parts in one pass; with the prior as second input the supervised and the fixed-point answer are one."""
         z = net.encode(batch.images)
         first = net.decode(z)
-        names = [name for name in first.sizes if name != DISTILL]
-        asked = self._asked(net, z, first, batch, names)
-        second = net.decode(z.pick(*names), asked.like(probabilities(asked.rows)))
-        pairs = [self.base.supervised(answer, batch) for answer in (asked, second)]
+        own = first.pick(*(name for name in first.logits.sizes if name != DISTILL))
+        asked = self._asked(net, z, first.logits, batch)
+        second = net.decode(z.pick(*asked.sizes), asked.like(probabilities(asked.rows))).logits
+        pairs = [self.base.supervised(logits, batch) for logits in (asked, second)]
         terms = {
             f"{which}/{name}": self.answer_weight * term
             for which, pair in zip(("first", "second"), pairs, strict=True)
             for name, term in pair.items()
         }
-        terms |= self.base.further(first.pick(*names), teacher, batch)
-        return terms if teacher is None else terms | self._fixed_point(teacher, first, batch)
+        terms |= self.base.further(own, (net, teacher), batch)
+        terms |= {} if teacher is None else self._fixed_point(teacher, first.logits, batch)
+        return Outcome(terms, self.base.kept(own), self.base.revised(own, batch))
 
-    def _asked(self, net: Net, z: Parts, first: Parts, batch: Batch, names: list[str]) -> Parts:
+    def _labelled(self) -> tuple[str, ...]:
+        drawn = {CURRENT, *(draw.name for draw in self.base.needs().draws)}
+        return tuple(name for name in self.base.labelled if name in drawn)
+
+    def _asked(self, net: Net, z: Parts, first: Parts, batch: Batch) -> Parts:
         """The supervised first answer: from the prior, or for a part whose coin says so from the true label."""
+        kept = first.pick(*self.base.labelled)
         if not batch.coins:
-            return first.pick(*names)
-        labels, kept = batch.labels.pick(*names), first.pick(*names)
+            return kept
+        labels = batch.labels.pick(*kept.sizes)
         prior = torch.full_like(kept.rows, 1 / kept.rows.shape[1])
         one_hot = F.one_hot(labels.rows, kept.rows.shape[1]).to(prior.dtype)
         coins = torch.cat([batch.coins[name].expand(size) for name, size in labels.sizes.items()])
-        return net.decode(
-            z.pick(*names), kept.like(torch.where((coins > self.prior_probability)[:, None], one_hot, prior))
-        )
+        second_input = kept.like(torch.where((coins > self.prior_probability)[:, None], one_hot, prior))
+        return net.decode(z.pick(*kept.sizes), second_input).logits
 
     def _fixed_point(self, teacher: Net, first: Parts, batch: Batch) -> Terms:
         """The distance of the current answer to what the previous task's net makes of it, part by part."""
@@ -99,7 +107,8 @@ class Idempotent:
         if not weights:
             return {}
         answer = first.pick(*weights)
-        target = teacher.decode(teacher.encode(batch.images.pick(*weights)), answer.like(probabilities(answer.rows)))
+        second_input = answer.like(probabilities(answer.rows))
+        target = teacher.decode(teacher.encode(batch.images.pick(*weights)), second_input).logits
         return {
             f"fixed_point/{name}": weight * self._distance(answer[name], target[name])
             for name, weight in weights.items()
@@ -107,3 +116,25 @@ class Idempotent:
 
     def _distance(self, answer: Tensor, target: Tensor) -> Tensor:
         return DISTANCES[self.distance](answer, target if self.teacher_gradient else target.detach())
+
+    # What is not a step is the base's own.
+
+    def state(self, weights: Mapping[str, Tensor], classes: int, features: int) -> Mapping[str, Tensor]:
+        """The base's tensors."""
+        return self.base.state(weights, classes, features)
+
+    def side(self, classes: int, features: int) -> nn.Module | None:
+        """The base's module beside the net."""
+        return self.base.side(classes, features)
+
+    def before_task(self, desk: Desk) -> None:
+        """What the base does before a task."""
+        self.base.before_task(desk)
+
+    def after_task(self, desk: Desk) -> None:
+        """What the base does after a task."""
+        self.base.after_task(desk)
+
+    def predict(self, logits: Tensor, features: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """The base's prediction."""
+        return self.base.predict(logits, features, state)

@@ -4,15 +4,17 @@ Shape legend: B rows, C classes, D features, c h w: the map at the cut.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ider.nets.heads import Head, grown, linear, make_head
 from ider.nets.norm import PartNorm2d
-from ider.types import Parts, Teacher
+from ider.types import Answer, Parts, Teacher
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Shape:
     width: int
     split: int = 0
     label_input: bool = True
+    head: str = "linear"
 
 
 class Stack(nn.ModuleList):
@@ -62,13 +65,18 @@ class TwoInputNet(nn.Module):
         super().__init__()
         cut, features = channels
         self.lower, self.upper = lower, upper
-        self.head = nn.Linear(features, shape.classes)
+        self.head: Head = make_head(shape.head, features, shape.classes)
         self.label = nn.Linear(shape.classes, cut) if shape.label_input else None
 
     @property
     def classes(self) -> int:
         """The width of the head."""
         return self.head.out_features
+
+    @property
+    def features_out(self) -> int:
+        """How many features the head sees."""
+        return self.head.weight.shape[1]
 
     def encode(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
         """Images to the map at the cut; `sizes` are the parts whose statistics stay separate."""
@@ -100,15 +108,12 @@ class TwoInputNet(nn.Module):
         The answers for the old classes do not move, neither for the prior nor for any distribution over the old
         classes: a new class enters the label input with the mean of the old columns, as if it said nothing.
         """
-        old, features = self.head.weight.shape
-        new = classes - old
-        bound = features**-0.5  # the default initialisation of torch.nn.Linear
-        rows = torch.empty(new, features + 1).uniform_(-bound, bound, generator=generator).to(self.head.weight)
-        weight, bias = self.head.weight, self.head.bias
-        self.head = _linear(torch.cat([weight, rows[:, :-1]]), torch.cat([bias, rows[:, -1]]), weight.requires_grad)
+        new = classes - self.classes
+        self.head = grown(self.head, classes, generator)
         if self.label is not None:
-            columns = self.label.weight.mean(1, keepdim=True).expand(-1, new)
-            self.label = _linear(torch.cat([self.label.weight, columns], 1), self.label.bias, weight.requires_grad)
+            weight, learns = self.label.weight, self.label.weight.requires_grad
+            columns = weight.mean(1, keepdim=True).expand(-1, new)
+            self.label = linear(torch.cat([weight, columns], 1), self.label.bias, learns)
 
     def frozen(self, statistics: str, dtype: torch.dtype | None = None) -> "TwoInputNet":
         """A copy that never learns, normalising by the statistics of its `batch` or by its `running` ones.
@@ -116,33 +121,54 @@ class TwoInputNet(nn.Module):
         Its convolutions may be kept in the `dtype` that they are computed in, so that no step has to convert them.
         """
         teacher = copy.deepcopy(self).requires_grad_(False).train(statistics == "batch")
+        for norm in teacher.norms():
+            norm.tracking = False
         for module in teacher.modules():
-            if isinstance(module, PartNorm2d):
-                module.tracking = False
             if isinstance(module, nn.Conv2d):
                 module.to(dtype)
         return teacher
+
+    def norms(self) -> Iterator[PartNorm2d]:
+        """All layers of normalisation."""
+        return (module for module in self.modules() if isinstance(module, PartNorm2d))
+
+    @contextmanager
+    def untracked(self) -> Iterator[None]:
+        """Within, running statistics do not move."""
+        before = [(norm, norm.tracking) for norm in self.norms()]
+        try:
+            for norm, _ in before:
+                norm.tracking = False
+            yield
+        finally:
+            for norm, tracking in before:
+                norm.tracking = tracking
 
 
 class View:
     """A net as a method sees it: parts in, parts out."""
 
-    def __init__(self, net: TwoInputNet, teacher: Teacher | None = None) -> None:
-        self._net, self._frozen = net, teacher is not None
+    def __init__(self, net: TwoInputNet, teacher: Teacher | None = None, tracking: bool = True) -> None:
+        self._net, self._frozen, self._tracking = net, teacher is not None, tracking
 
     def encode(self, images: Parts) -> Parts:
         """All parts through the lower half at once; a teacher's lower half leaves no graph behind."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen), self._statistics():
             return images.like(self._net.encode(images.rows, images.groups))
 
-    def decode(self, z: Parts, y: Parts | None = None) -> Parts:
+    def decode(self, z: Parts, y: Parts | None = None) -> Answer:
         """All parts through the upper half at once; without `y` the second input is the prior."""
-        return z.like(self._net.decode(z.rows, None if y is None else y.rows, z.groups))
+        with self._statistics():
+            features = self._net.features(z.rows, None if y is None else y.rows, z.groups)
+        return Answer(z.like(self._net.head(features)), z.like(features))
 
+    def untracked(self) -> "View":
+        """The same net, whose running statistics do not move."""
+        return View(self._net, Teacher() if self._frozen else None, tracking=False)
 
-def _linear(weight: Tensor, bias: Tensor, learns: bool) -> nn.Linear:
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], dtype=weight.dtype)  # type: ignore
-    layer = layer.to(weight.device)
-    layer.weight.copy_(weight)
-    layer.bias.copy_(bias)
-    return layer.requires_grad_(learns)
+    def weights(self) -> Mapping[str, Tensor]:
+        """Its weights by name."""
+        return dict(self._net.named_parameters())
+
+    def _statistics(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._tracking else self._net.untracked()

@@ -5,7 +5,7 @@ from typing import Any
 
 from ider.config import RunConfig
 from ider.methods import ER, Idempotent
-from ider.types import Method
+from ider.protocols import Method
 
 BALANCED = "class-balanced"
 

@@ -1,0 +1,51 @@
+"""What the epochs of a task go through: its own images, those and the memory's, or the memory's alone."""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from ider.memory.store import MemoryStore
+from ider.streams.stream import Task, concatenate
+from ider.types import Needs, Samples
+
+
+class Material:
+    """A task and what of the memory is learnt along with it, as the method needs it; fixed before the first epoch.
+
+    With `Needs.hold_out`, each remembered sample is kept from training with that chance, and as many of the task's.
+    """
+
+    def __init__(self, task: Task, memory: MemoryStore, filled: int, needs: Needs, rng: np.random.Generator) -> None:
+        self.task, self.memory, self.filled, self.needs = task, memory, filled, needs
+        self.past_out = rng.random(filled) < needs.hold_out
+        self.new_out = np.zeros(len(task), bool)
+        self.new_out[rng.permutation(len(task))[: self.past_out.sum()]] = True
+
+    @cached_property
+    def learnt(self) -> Task:
+        """What the epochs go through."""
+        if self.needs.learns_from == "task":
+            return self.task
+        old = self._remembered(~self.past_out)
+        if self.needs.learns_from == "memory":
+            return old or self.task
+        new = Task(self.task.images[~self.new_out], self.task.labels[~self.new_out])
+        return concatenate([new, old]) if old else new
+
+    @property
+    def held_out(self) -> Samples:
+        """What is kept from training, on the device."""
+        old, new = (torch.from_numpy(np.flatnonzero(out)) for out in (self.past_out, self.new_out))
+        images, labels = self.memory.images, self.memory.labels
+        own = torch.from_numpy(self.task.images)[new], torch.from_numpy(self.task.labels)[new]
+        old = old.to(labels.device)
+        pairs = ((images[old], own[0]), (labels[old], own[1]))
+        return Samples(*(torch.cat([one, other.to(labels.device)]) for one, other in pairs))
+
+    def _remembered(self, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Task | None:
+        """Some of the memory's samples, if there are any."""
+        chosen = torch.from_numpy(np.flatnonzero(which)).to(self.memory.labels.device)
+        if not len(chosen):
+            return None
+        return Task(self.memory.images[chosen].cpu().numpy(), self.memory.labels[chosen].cpu().numpy())

@@ -1,0 +1,143 @@
+"""The net and what belongs to it: teacher, memory, the method's own tensors and module; all on the device."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ider import randomness
+from ider.config import LearnerConfig
+from ider.data.augment import normalise
+from ider.engine import checkpoint
+from ider.engine.answers import Answers
+from ider.engine.device import casting, compute_dtype
+from ider.errors import UserError
+from ider.memory.store import MemoryStore
+from ider.nets import NETS, Shape, TwoInputNet
+from ider.streams.stream import Images
+
+EVALUATION_ROWS = 512
+
+
+class Model:
+    """All that is learnt. Weights are drawn from the run's seed; `teacher` and `side` come when the method asks."""
+
+    def __init__(self, config: LearnerConfig, seed: int, image_shape: Sequence[int], classes: int) -> None:
+        self.config, self.seed, self.image_shape = config, seed, tuple(image_shape)
+        self.method, self.device = config.method, torch.device(config.engine.device)
+        if len(config.images.mean) != image_shape[0]:
+            raise UserError(
+                f"images.mean has {len(config.images.mean)} values, but the images have {image_shape[0]} channels"
+            )
+        self.net = self.fresh_net("weights", classes)
+        shapes = {item.name: (classes,) if item.per_class else () for item in self.method.needs().stores}
+        self.memory = MemoryStore(config.memory.size, image_shape, self.device, shapes)
+        self.state = self._fresh_state()
+        self.teacher: TwoInputNet | None = None
+        self.side: nn.Module | None = None
+
+    def fresh_net(self, purpose: str, classes: int = 0) -> TwoInputNet:
+        """A net with weights of its own, drawn from the run's seed."""
+        net = self.config.net
+        head = self.method.needs().head
+        shape = Shape(self.image_shape, classes or self.net.classes, net.width, net.split, net.label_input, head)
+        with randomness.torch_seeded(self.seed, purpose):
+            built = NETS[net.name](shape)
+        return built.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+    def grow(self, classes: int) -> None:
+        """Make room for classes in the nets, in what the memory stores and in the method's tensors."""
+        for net in (self.net, self.teacher):
+            if net is not None:
+                net.grow(classes, randomness.torch_generator(self.seed, f"classes {classes}"))
+        for item in self.method.needs().stores:
+            if item.per_class:
+                self.memory.widen(item.name, classes)
+        old, self.state = self.state, self._fresh_state()
+        for name, values in old.items():
+            self.state[name][tuple(slice(size) for size in values.shape)] = values
+
+    def renew_teacher(self) -> None:
+        """The teacher becomes what the net is now, in place if it is there: what is captured reads these tensors."""
+        need = self.method.needs().teacher
+        assert need is not None
+        if self.teacher is None or self.teacher.classes != self.net.classes:
+            self.teacher = self.net.frozen(need.statistics, compute_dtype(self.config.engine))
+        else:
+            copy_state(self.net, self.teacher)
+
+    def renew_side(self, task: int) -> None:
+        """Draw the module beside the net afresh for a task, in place if it is there."""
+        with randomness.torch_seeded(self.seed, f"side {task}"):
+            made = self.method.side(self.net.classes, self.net.features_out)
+        assert made is not None
+        if self.side is None:
+            self.side = made.to(self.device)
+        else:
+            copy_state(made, self.side)
+
+    def answers(self, images: Images) -> Answers:
+        """The logits of both answers, as the method predicts by them."""
+        was_training = self.net.training
+        self.net.eval()
+        with torch.inference_mode(), casting(self.config.engine):
+            chunks = [
+                self._answer(images[start : start + EVALUATION_ROWS])
+                for start in range(0, max(len(images), 1), EVALUATION_ROWS)
+            ]
+        self.net.train(was_training)
+        first, second = (torch.cat(part).float().cpu().numpy() for part in zip(*chunks, strict=True))
+        return Answers(first, second)
+
+    def tensors(self) -> checkpoint.Tensors:
+        """Everything, by name."""
+        found = checkpoint.prefixed("net", self.net.state_dict()) | checkpoint.prefixed("memory", self.memory.tensors())
+        found |= checkpoint.prefixed("state", self.state)
+        for name, module in (("teacher", self.teacher), ("side", self.side)):
+            if module is not None:
+                found |= checkpoint.prefixed(name, module.state_dict())
+        return found
+
+    def restore(self, tensors: checkpoint.Tensors) -> None:
+        """Take over what `tensors()` gave."""
+        self.net.load_state_dict(checkpoint.under("net", tensors))
+        self.memory.restore(checkpoint.under("memory", tensors))
+        for name, values in checkpoint.under("state", tensors).items():
+            self.state[name].copy_(values)
+        if teacher := checkpoint.under("teacher", tensors):
+            self.renew_teacher()
+            assert self.teacher is not None
+            self.teacher.load_state_dict(teacher)
+        if side := checkpoint.under("side", tensors):
+            self.renew_side(0)
+            assert self.side is not None
+            self.side.load_state_dict(side)
+
+    def mean_std(self) -> tuple[Tensor, Tensor]:
+        """By which images are normalised, on the device."""
+        images = self.config.images
+        return torch.tensor(images.mean, device=self.device), torch.tensor(images.std, device=self.device)
+
+    def _fresh_state(self) -> dict[str, Tensor]:
+        made = self.method.state(dict(self.net.named_parameters()), self.net.classes, self.net.features_out)
+        return {name: values.detach().clone().to(self.device) for name, values in made.items()}
+
+    def _answer(self, images: Images) -> tuple[Tensor, Tensor]:
+        x = normalise(torch.from_numpy(np.ascontiguousarray(images)).to(self.device), *self.mean_std())
+        z = self.net.encode(x)
+        logits, first = self._predict(z, None)
+        return first, first if self.net.label is None else self._predict(z, logits.softmax(-1))[1]
+
+    def _predict(self, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The net's logits, and those by which the method predicts."""
+        features = self.net.features(z, y)
+        logits = self.net.head(features)
+        return logits, self.method.predict(logits.float(), features.float(), self.state)
+
+
+@torch.no_grad()
+def copy_state(source: nn.Module, target: nn.Module) -> None:
+    """Overwrite all weights and buffers in place."""
+    for mine, new in zip(target.state_dict().values(), source.state_dict().values(), strict=True):
+        mine.copy_(new)

@@ -1,0 +1,72 @@
+"""Heads: features to logits, and how a head widens when classes come that it has no output for.
+
+Shape legend: B rows, D features, C classes.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class CosineHead(nn.Module):
+    """The cosine between features and a vector a class, times one learnt scale (LUCIR).
+
+    Only the classes of the mask `learning` learn, and the scale.
+    """
+
+    learning: Tensor
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        bound = features**-0.5
+        self.weight = nn.Parameter(torch.empty(classes, features).uniform_(-bound, bound))
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("learning", torch.ones(classes, dtype=torch.bool))
+
+    @property
+    def out_features(self) -> int:
+        """The number of classes."""
+        return len(self.weight)
+
+    def cosines(self, features_BD: Tensor) -> Tensor:
+        """The cosines alone."""
+        weight_CD = torch.where(self.learning[:, None], self.weight, self.weight.detach())
+        return F.linear(F.normalize(features_BD, dim=1), F.normalize(weight_CD, dim=1))
+
+    def forward(self, features_BD: Tensor) -> Tensor:
+        """Features to logits."""
+        return self.scale * self.cosines(features_BD)
+
+
+Head = nn.Linear | CosineHead
+
+
+def make_head(kind: str, features: int, classes: int) -> Head:
+    """A `linear` or a `cosine` head."""
+    return CosineHead(features, classes) if kind == "cosine" else nn.Linear(features, classes)
+
+
+@torch.no_grad()
+def grown(head: Head, classes: int, generator: torch.Generator) -> Head:
+    """The head with more classes: its answers for the old ones stay, new ones are drawn like those of a new head."""
+    old, features = head.weight.shape
+    bound = features**-0.5  # the default initialisation of torch.nn.Linear
+    rows = torch.empty(classes - old, features + 1).uniform_(-bound, bound, generator=generator).to(head.weight)
+    weight = torch.cat([head.weight, rows[:, :-1]])
+    if isinstance(head, nn.Linear):
+        return linear(weight, torch.cat([head.bias, rows[:, -1]]), head.weight.requires_grad)
+    new = CosineHead(features, classes).to(weight.device)
+    new.weight.copy_(weight)
+    new.scale.copy_(head.scale)
+    new.learning[:old] = head.learning
+    return new.requires_grad_(head.weight.requires_grad)
+
+
+@torch.no_grad()
+def linear(weight: Tensor, bias: Tensor, learns: bool) -> nn.Linear:
+    """A linear layer of given weights; nothing is drawn on the way."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], dtype=weight.dtype)  # type: ignore
+    layer = layer.to(weight.device)
+    layer.weight.copy_(weight)
+    layer.bias.copy_(bias)
+    return layer.requires_grad_(learns)

@@ -1,0 +1,141 @@
+"""Who works together: the net and the desk as a method sees them, and the method as the engine sees it."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ider.types import Answer, Batch, Choice, Classes, Needs, Outcome, Parts, Samples
+
+
+class Net(Protocol):
+    """A two-input net as a method sees it: `decode(z, y)`, where no `y` means the prior."""
+
+    def encode(self, images: Parts) -> Parts:
+        """The map at the cut, for all parts at once."""
+        ...
+
+    def decode(self, z: Parts, y: Parts | None = None) -> Answer:
+        """The answer to a map and a distribution over the classes."""
+        ...
+
+    def untracked(self) -> "Net":
+        """The same net, whose running statistics of normalisation do not move."""
+        ...
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Its weights by name."""
+        ...
+
+
+class Desk(Protocol):
+    """What a method's hooks between tasks work with; nothing here is part of a step, so all of it may take its time."""
+
+    rng: np.random.Generator
+    """Belongs to this task's hook: asked for again, it gives the same numbers."""
+
+    @property
+    def net(self) -> Net:
+        """The net, whose running statistics do not move here."""
+        ...
+
+    @property
+    def head(self) -> nn.Module:
+        """Its last layer."""
+        ...
+
+    @property
+    def classes(self) -> Classes:
+        """Past and current classes."""
+        ...
+
+    @property
+    def state(self) -> Mapping[str, Tensor]:
+        """The method's own tensors, to be overwritten in place."""
+        ...
+
+    @property
+    def task(self) -> Samples:
+        """The task's own images."""
+        ...
+
+    @property
+    def held_out(self) -> Samples:
+        """What `Needs.hold_out` kept from training."""
+        ...
+
+    def answers(self, samples: Samples, augmented: bool = False, statistics: str = "running") -> Answer:
+        """The first answers to any number of images, without gradient; running statistics do not move.
+
+        Augmented as in training if asked for, normalised by `running` statistics or by those of each `batch`.
+        """
+        ...
+
+    def gradients(self, samples: Samples, loss: Callable[[Tensor, Tensor], Tensor]) -> Mapping[str, Tensor]:
+        """The mean over samples of the squared gradient of each one's loss (of its logits and label) by each weight."""
+        ...
+
+    def fit(
+        self,
+        samples: Samples,
+        optimiser: Optimizer,
+        epochs: int,
+        loss: Callable[[Parts, Tensor], Tensor],
+        statistics: str = "running",
+    ) -> None:
+        """Minimise a loss of augmented images and labels over shuffled batches; the optimiser says of which tensors."""
+        ...
+
+    def renew_net(self) -> None:
+        """Draw all weights of the net afresh."""
+        ...
+
+    def choose(self) -> Choice:
+        """What the memory's policy would keep of it and take of the task."""
+        ...
+
+    def refill(self, choice: Choice, **fields: Tensor) -> None:
+        """Make it so; `fields` are the stored values of what enters."""
+        ...
+
+    def remembered(self) -> Samples:
+        """The memory's samples, slot after slot."""
+        ...
+
+    def stored(self, field: str) -> Tensor:
+        """The stored values of the remembered samples, to be overwritten in place."""
+        ...
+
+
+class Method(Protocol):
+    """A frozen dataclass of hyper-parameters with a pure loss; what is not a step is told in hooks between tasks."""
+
+    def needs(self) -> Needs:
+        """What the engine must provide."""
+        ...
+
+    def step(self, net: Net, teacher: Net | None, batch: Batch) -> Outcome:
+        """The named losses of one step, and what it leaves in the memory; `teacher` is None until the second task."""
+        ...
+
+    def state(self, weights: Mapping[str, Tensor], classes: int, features: int) -> Mapping[str, Tensor]:
+        """The method's own tensors as they are before the first task, for a net of this make."""
+        ...
+
+    def side(self, classes: int, features: int) -> nn.Module | None:
+        """The module beside the net, if `needs` asks for one."""
+        ...
+
+    def before_task(self, desk: Desk) -> None:
+        """What is done before a task's first step."""
+        ...
+
+    def after_task(self, desk: Desk) -> None:
+        """What is done after a task's last step."""
+        ...
+
+    def predict(self, logits: Tensor, features: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """The logits by which the learner predicts, from those of the net and the features that its head saw."""
+        ...
