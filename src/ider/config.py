@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,8 +38,9 @@ class MemoryConfig:
 
     size: int = option(500, "slots of the memory", least=0)
     policy: str = option(
-        "reservoir",
-        f"what is kept: step by step {', '.join(POLICIES)}; filled between tasks {', '.join(SELECTIONS)}",
+        "auto",
+        f"what is kept: {', '.join(POLICIES)}; where a method fills it between tasks {', '.join(SELECTIONS)}; "
+        "auto: as the method does by default",
     )
 
 
@@ -106,6 +107,8 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         _check_name("net.name", self.net.name, NETS)
         needs = self.method.needs()
+        if self.memory.policy == "auto":
+            object.__setattr__(self, "memory", replace(self.memory, policy=needs.policy))
         _check_name("memory.policy", self.memory.policy, POLICIES if needs.memory == "steps" else SELECTIONS)
         for section in ("net", "memory", "train", "images", "engine"):
             validate(getattr(self, section), section + ".")
@@ -113,6 +116,8 @@ class LearnerConfig:
             raise UserError(f"train.milestones is {list(self.train.milestones)}; each is a fraction in 0..1")
         if len(self.images.mean) != len(self.images.std) or any(std <= 0 for std in self.images.std):
             raise UserError("images.mean and images.std need one value a channel each, the latter positive")
+        if needs.learns_from == "memory" and not self.memory.size:
+            raise UserError("memory.size is 0, but the method learns from its memory alone; give it at least 1")
         if needs.second_input and not self.net.label_input:
             raise UserError("net.label_input is false, but the method feeds answers back into the net; set it to true")
 

@@ -24,6 +24,18 @@ def logit_kl(answer: Tensor, target: Tensor) -> Tensor:
     return (log_p.exp() * (log_p - log_q)).sum(-1).mean()
 
 
+def among(logits: Tensor, classes: Tensor) -> Tensor:
+    """The logits of some classes (a mask); the others are impossible."""
+    return _full(logits).masked_fill(~classes, -torch.inf)
+
+
+def distillation(answer: Tensor, target: Tensor, classes: Tensor, temperature: float) -> Tensor:
+    """Cross-entropy of two softened softmaxes among some classes: sum over them, mean over the batch."""
+    target_p = (among(target, classes) / temperature).softmax(-1)
+    log_p = (among(answer, classes) / temperature).log_softmax(-1).masked_fill(~classes, 0)
+    return -(target_p * log_p).sum(-1).mean()
+
+
 def probabilities(logits: Tensor) -> Tensor:
     """The softmax over the classes."""
     return _full(logits).softmax(-1)

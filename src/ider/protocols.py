@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from ider.types import Answer, Batch, Choice, Classes, Needs, Outcome, Parts, Samples
 
@@ -84,8 +85,12 @@ class Desk(Protocol):
         epochs: int,
         loss: Callable[[Parts, Tensor], Tensor],
         statistics: str = "running",
+        schedule: LRScheduler | None = None,
     ) -> None:
-        """Minimise a loss of augmented images and labels over shuffled batches; the optimiser says of which tensors."""
+        """Minimise a loss of augmented images and labels over shuffled batches; the optimiser says of which tensors.
+
+        The schedule moves on with every batch.
+        """
         ...
 
     def renew_net(self) -> None:

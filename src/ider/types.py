@@ -204,6 +204,7 @@ class Needs:
     joined: bool = False  # learn the whole stream as one task
     second_input: bool = False  # the net must take its answer as a second input
     memory: Literal["steps", "tasks"] = "steps"  # filled step by step, or by the method's hooks between tasks
+    policy: str = "reservoir"  # by which it is filled, unless the configuration says otherwise
     learns_from: Literal["task", "task and memory", "memory"] = "task"  # what an epoch goes through
     hold_out: float = 0.0  # share of the memory, and as many of the task's images, kept from training
     disjoint: bool = False  # a class must not come again

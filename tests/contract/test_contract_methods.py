@@ -87,7 +87,7 @@ def stage(method: Method, case: Case) -> Stage:
     needs, net = method.needs(), new_net(0, method.needs().head)
     teaching = case.later and needs.teacher is not None
     sizes = {CURRENT: case.current}
-    if case.drawn:
+    if case.drawn and (case.later or needs.memory == "steps"):
         sizes |= {draw.name: case.drawn for draw in needs.draws if case.later or not draw.later}
     count, generator = sum(sizes.values()), torch.Generator().manual_seed(2)
     drawn = count - case.current
@@ -95,7 +95,8 @@ def stage(method: Method, case: Case) -> Stage:
     images = torch.randn(count, *SHAPE, generator=generator)
     labels = torch.tensor(current)[torch.randint(len(current), (count,), generator=generator)]
     if case.later:
-        labels[case.current :] = torch.randint(4, (drawn,), generator=generator)
+        known = 4 if needs.memory == "steps" else 2
+        labels[case.current :] = torch.randint(known, (drawn,), generator=generator)
     coins = {name: torch.rand((), generator=generator) for name in needs.coins if name in sizes}
     dice = {name: torch.rand(sizes[name], generator=generator) for name in needs.dice if name in sizes}
     shapes = {item.name: (drawn, CLASSES) if item.per_class else (drawn,) for item in needs.stores}
@@ -314,7 +315,7 @@ def config(method: Method) -> LearnerConfig:
     return LearnerConfig(
         method=method,
         net=NetConfig(name="small-conv", width=4, split=1, classes=CLASSES),
-        memory=MemoryConfig(size=5, policy="reservoir" if method.needs().memory == "steps" else "class-quota"),
+        memory=MemoryConfig(size=5),
         train=TrainConfig(epochs=1, batch=4, replay_batch=4, lr=0.01),
         engine=EngineConfig(device="cpu", precision="fp32"),
     )

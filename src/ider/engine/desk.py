@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from ider.config import LearnerConfig
 from ider.data.augment import crop_and_flip, normalise
@@ -123,6 +124,7 @@ class Desk:
         epochs: int,
         loss: Callable[[Parts, Tensor], Tensor],
         statistics: str = "running",
+        schedule: LRScheduler | None = None,
     ) -> None:
         """Minimise a loss of augmented images and labels, in shuffled batches of the training's size."""
         with self._mode(statistics == "batch"):
@@ -133,6 +135,8 @@ class Desk:
                         value = loss(self._shown(samples.images[chosen], True), samples.labels[chosen])
                     value.backward()  # type: ignore[no-untyped-call]
                     optimiser.step()
+                    if schedule is not None:
+                        schedule.step()
             optimiser.zero_grad()
 
     def renew_net(self) -> None:

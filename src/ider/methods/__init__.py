@@ -1,16 +1,60 @@
 """All methods by name: what a configuration's `method.name` may say, with their default hyper-parameters."""
 
+from ider.methods.bfp import BFP
+from ider.methods.bic import BiC
+from ider.methods.der import DER
+from ider.methods.derpp import DERPP
 from ider.methods.er import ER
+from ider.methods.er_ace import ERACE
+from ider.methods.ewc import EWC
 from ider.methods.finetune import Finetune, Joint
+from ider.methods.gdumb import GDumb
+from ider.methods.icarl import ICaRL
 from ider.methods.idempotence import Idempotent
+from ider.methods.lucir import LUCIR
+from ider.methods.lwf import LwF
+from ider.methods.xder import XDER
 from ider.protocols import Method
 
 METHODS: dict[str, Method] = {
     "finetune": Finetune(),
     "joint": Joint(),
+    "lwf": LwF(),
+    "ewc": EWC(),
+    "gdumb": GDumb(),
     "er": ER(),
+    "er-ace": ERACE(),
+    "der": DER(),
+    "derpp": DERPP(),
+    "xder": XDER(),
+    "icarl": ICaRL(),
+    "bic": BiC(),
+    "lucir": LUCIR(),
+    "bfp": BFP(),
     "finetune+id": Idempotent(base=Finetune()),
     "er+id": Idempotent(base=ER(mixed=False)),
+    "er-ace+id": Idempotent(base=ERACE()),
+    "der+id": Idempotent(base=DER()),
+    "derpp+id": Idempotent(base=DERPP()),
+    "xder+id": Idempotent(base=XDER()),
+    "bfp+id": Idempotent(base=BFP(logit_weight=0.0, replay_weight=1.0), teacher_statistics="running"),
 }
 
-__all__ = ["ER", "METHODS", "Finetune", "Idempotent", "Joint"]
+__all__ = [
+    "BFP",
+    "DER",
+    "DERPP",
+    "ER",
+    "ERACE",
+    "EWC",
+    "LUCIR",
+    "METHODS",
+    "XDER",
+    "BiC",
+    "Finetune",
+    "GDumb",
+    "ICaRL",
+    "Idempotent",
+    "Joint",
+    "LwF",
+]

@@ -10,7 +10,7 @@ from ider.protocols import Method
 BALANCED = "class-balanced"
 
 
-def variant(base: RunConfig, name: str, method: Method, policy: str = "reservoir", **train: Any) -> RunConfig:
+def variant(base: RunConfig, name: str, method: Method, policy: str = "auto", **train: Any) -> RunConfig:
     """`base` under another name, with another method and the given training settings.
 
     Only a method that feeds answers back into the net gets one with a second input; the others get the plain one.
