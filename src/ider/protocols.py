@@ -30,6 +30,10 @@ class Net(Protocol):
         """Its weights by name."""
         ...
 
+    def average(self, name: str) -> "Net":
+        """A running mean of it that the method asked for; it leaves no graph."""
+        ...
+
 
 class Desk(Protocol):
     """What a method's hooks between tasks work with; nothing here is part of a step, so all of it may take its time."""

@@ -110,7 +110,7 @@ class Batch:
     """By part: one uniform random number a row."""
     views: "LabelledViews | None" = None
     state: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
-    """The method's own tensors, which only its hooks between tasks change."""
+    """The method's own tensors, which its hooks between tasks change, or `Outcome.state`."""
     side: nn.Module | None = None
 
 
@@ -189,11 +189,28 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Average:
+    """A running mean of the net's weights, which starts as a copy of them and may follow them after each step.
+
+    It does so with a chance of `rate`, as d * mean + (1 - d) * weights where d is `decay`, or less in the first steps
+    of a run: 1 - 1 / (s + 1) after step s. It normalises by the batches that the method shows it, and its running
+    statistics are of these (`own_statistics`) or copied from the net.
+    """
+
+    name: str
+    decay: float
+    rate: float
+    own_statistics: bool = True
+
+
+@dataclass(frozen=True)
 class Needs:
     """What a method asks of the engine; everything here is known before the first step."""
 
     draws: tuple[Draw, ...] = ()
     teacher: Teacher | None = None
+    averages: tuple[Average, ...] = ()
+    predicts: str = ""  # the average that the learner predicts with; none: the net itself
     stores: tuple[Field, ...] = ()
     coins: tuple[str, ...] = ()  # parts that get one random number a step
     dice: tuple[str, ...] = ()  # draws that get one random number a row
@@ -219,3 +236,5 @@ class Outcome:
     """By field: what is stored with the current rows, should they enter the memory."""
     revised: Mapping[str, Parts] = dataclasses.field(default_factory=dict)
     """By field: what replaces the stored values of the rows of some draws."""
+    state: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """What becomes of the method's own tensors, of those that a step changes."""

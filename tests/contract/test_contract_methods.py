@@ -69,10 +69,11 @@ class Stage:
     teacher: TwoInputNet | None
     batch: Batch
     needs: Needs
+    averages: dict[str, TwoInputNet]
 
     def outcome(self, method: Method) -> Outcome:
         teacher = None if self.teacher is None else View(self.teacher, self.needs.teacher)
-        return method.step(View(self.net), teacher, self.batch)
+        return method.step(View(self.net, averages=self.averages), teacher, self.batch)
 
     def terms(self, method: Method) -> Terms:
         return dict(self.outcome(method).terms)
@@ -117,7 +118,8 @@ def stage(method: Method, case: Case) -> Stage:
         views=views(needs, generator),
     )
     teacher = new_net(1, needs.head).frozen(needs.teacher.statistics) if teaching and needs.teacher else None
-    return Stage(net, teacher, batch, needs)
+    averages = {item.name: new_net(4 + place, needs.head).averaged() for place, item in enumerate(needs.averages)}
+    return Stage(net, teacher, batch, needs, averages)
 
 
 def views(needs: Needs, generator: torch.Generator) -> LabelledViews | None:
@@ -138,6 +140,7 @@ def tensors(stage: Stage) -> list[Tensor]:
     held = [batch.images.rows, batch.labels.rows, batch.classes.past, batch.classes.current, *batch.coins.values()]
     held += [*batch.dice.values(), *batch.state.values(), *(parts.rows for parts in batch.stored.values())]
     held += [*stage.net.parameters(), *(batch.side.parameters() if batch.side is not None else ())]
+    held += [weight for net in stage.averages.values() for weight in net.parameters()]
     return held + ([] if stage.teacher is None else list(stage.teacher.state_dict().values()))
 
 

@@ -304,7 +304,7 @@ class Learner:
         draws = tuple(draw for draw in needs.draws if self.tasks_learned or not draw.later)
         return Schedule(
             train.batch, train.replay_batch, train.drop_last, draws, needs.coins, images.pad, images.flip,
-            needs.memory == "steps", needs.dice, needs.views,
+            needs.memory == "steps", needs.dice, len(needs.averages), needs.views,
         )  # fmt: skip
 
     def _learn_epoch(self, labels: Labels) -> Iterator[Progress]:

@@ -34,6 +34,9 @@ class Model:
         shapes = {item.name: (classes,) if item.per_class else () for item in self.method.needs().stores}
         self.memory = MemoryStore(config.memory.size, image_shape, self.device, shapes)
         self.state = self._fresh_state()
+        self.averages = {item.name: self.net.averaged() for item in self.method.needs().averages}
+        self.steps = torch.zeros((), device=self.device)
+        """How many steps have been done in all; averages follow slowly from the start."""
         self.teacher: TwoInputNet | None = None
         self.side: nn.Module | None = None
 
@@ -48,7 +51,7 @@ class Model:
 
     def grow(self, classes: int) -> None:
         """Make room for classes in the nets, in what the memory stores and in the method's tensors."""
-        for net in (self.net, self.teacher):
+        for net in (self.net, self.teacher, *self.averages.values()):
             if net is not None:
                 net.grow(classes, randomness.torch_generator(self.seed, f"classes {classes}"))
         for item in self.method.needs().stores:
@@ -79,14 +82,15 @@ class Model:
 
     def answers(self, images: Images) -> Answers:
         """The logits of both answers, as the method predicts by them."""
-        was_training = self.net.training
-        self.net.eval()
+        net = self.averages.get(self.method.needs().predicts, self.net)
+        was_training = net.training
+        net.eval()
         with torch.inference_mode(), casting(self.config.engine):
             chunks = [
-                self._answer(images[start : start + EVALUATION_ROWS])
+                self._answer(net, images[start : start + EVALUATION_ROWS])
                 for start in range(0, max(len(images), 1), EVALUATION_ROWS)
             ]
-        self.net.train(was_training)
+        net.train(was_training)
         first, second = (torch.cat(part).float().cpu().numpy() for part in zip(*chunks, strict=True))
         return Answers(first, second)
 
@@ -94,7 +98,9 @@ class Model:
         """Everything, by name."""
         found = checkpoint.prefixed("net", self.net.state_dict()) | checkpoint.prefixed("memory", self.memory.tensors())
         found |= checkpoint.prefixed("state", self.state)
-        for name, module in (("teacher", self.teacher), ("side", self.side)):
+        found["steps"] = self.steps
+        averages = [(f"average/{name}", net) for name, net in self.averages.items()]
+        for name, module in (("teacher", self.teacher), ("side", self.side), *averages):
             if module is not None:
                 found |= checkpoint.prefixed(name, module.state_dict())
         return found
@@ -105,6 +111,9 @@ class Model:
         self.memory.restore(checkpoint.under("memory", tensors))
         for name, values in checkpoint.under("state", tensors).items():
             self.state[name].copy_(values)
+        self.steps.copy_(tensors["steps"])
+        for name, net in self.averages.items():
+            net.load_state_dict(checkpoint.under(f"average/{name}", tensors))
         if teacher := checkpoint.under("teacher", tensors):
             self.renew_teacher()
             assert self.teacher is not None
@@ -123,16 +132,16 @@ class Model:
         made = self.method.state(dict(self.net.named_parameters()), self.net.classes, self.net.features_out)
         return {name: values.detach().clone().to(self.device) for name, values in made.items()}
 
-    def _answer(self, images: Images) -> tuple[Tensor, Tensor]:
+    def _answer(self, net: TwoInputNet, images: Images) -> tuple[Tensor, Tensor]:
         x = normalise(torch.from_numpy(np.ascontiguousarray(images)).to(self.device), *self.mean_std())
-        z = self.net.encode(x)
-        logits, first = self._predict(z, None)
-        return first, first if self.net.label is None else self._predict(z, logits.softmax(-1))[1]
+        z = net.encode(x)
+        logits, first = self._predict(net, z, None)
+        return first, first if net.label is None else self._predict(net, z, logits.softmax(-1))[1]
 
-    def _predict(self, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _predict(self, net: TwoInputNet, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
         """The net's logits, and those by which the method predicts."""
-        features = self.net.features(z, y)
-        logits = self.net.head(features)
+        features = net.features(z, y)
+        logits = net.head(features)
         return logits, self.method.predict(logits.float(), features.float(), self.state)
 
 

@@ -51,7 +51,9 @@ class Workbench:
     def _who(self) -> list[object]:
         """What the steps have come to know; a head that has grown is another one."""
         model = self.model
-        return [model.teacher, model.side, *model.net.parameters(), *model.state.values()]
+        nets = (model.net, *model.averages.values())
+        weights = [weight for net in nets for weight in net.parameters()]
+        return [model.teacher, model.side, *weights, *model.state.values()]
 
     def load(self, images: Tensor, labels: Tensor) -> None:
         """Take in a task, and begin it as a fresh optimiser and a new epoch do."""
@@ -91,7 +93,7 @@ class Phase:
         self.cursor = torch.zeros(1, dtype=torch.int64, device=bench.images.device)
         self.plan: dict[str, Tensor] = {}
         self.needs = bench.config.method.needs()
-        self.net, teacher = View(bench.model.net), bench.model.teacher
+        self.net, teacher = View(bench.model.net, averages=bench.model.averages), bench.model.teacher
         self.teacher = View(teacher, self.needs.teacher) if teacher is not None else None
 
     @property
@@ -120,12 +122,30 @@ class Phase:
         loss.backward()  # type: ignore[no-untyped-call]
         for optimiser in bench.optimisers.values():
             optimiser.step()
+        self._average(row)
         self._add_up(outcome.terms)
         self._remember(row, outcome)
         self.cursor += 1
 
+    @torch.no_grad()
+    def _average(self, row: _Row) -> None:
+        """Let the averages follow the net, each if its coin says so."""
+        model = self.bench.model
+        model.steps += 1
+        for place, item in enumerate(self.needs.averages):
+            mean = model.averages[item.name]
+            decay = torch.clamp(1 - 1 / (model.steps + 1), max=item.decay)
+            way = torch.where(row.plan["averages"][place] < item.rate, 1 - decay, 0.0)
+            ways = torch._foreach_sub(list(model.net.parameters()), list(mean.parameters()))
+            torch._foreach_mul_(ways, way)
+            torch._foreach_add_(list(mean.parameters()), ways)
+            if not item.own_statistics:
+                torch._foreach_copy_(list(mean.buffers()), list(model.net.buffers()))
+
     def _remember(self, row: _Row, outcome: Outcome) -> None:
         memory, current = self.bench.model.memory, self.sizes[CURRENT]
+        for name, new in outcome.state.items():
+            self.bench.model.state[name].copy_(new.detach())
         for name, values in outcome.revised.items():
             for draw in values.sizes:
                 memory.revise(name, row.plan[f"reads/{draw}"], values[draw])

@@ -29,6 +29,7 @@ class Schedule:
     flip: bool
     offers: bool = True
     dice: tuple[str, ...] = ()
+    averages: int = 0
     views: Views | None = None
 
 
@@ -37,7 +38,7 @@ class Segment:
     """Consecutive steps of one shape; every array has one row a step.
 
     `samples` and `writes`: which of the samples are learnt, and the slot that each takes afterwards; `reads/NAME`: the
-    slots of each draw; `crops`, `flips`, `coins`, `dice/NAME`: the random numbers of augmentation and method;
+    slots of each draw; `crops`, `flips`, `coins`, `dice/NAME`, `averages`: random numbers of augmentation and method;
     `views`, `view_reads`: those of strong augmentation, and the slots that it reads.
     """
 
@@ -138,6 +139,8 @@ def _random_numbers(
     steps: int, sizes: Mapping[str, int], schedule: Schedule, generators: Generators
 ) -> dict[str, Array]:
     arrays: dict[str, Array] = {"coins": generators["coins"].random((steps, len(schedule.coins)), np.float32)}
+    if schedule.averages:
+        arrays["averages"] = generators["coins"].random((steps, schedule.averages), np.float32)
     for name in schedule.dice:
         if name in sizes:
             arrays[f"dice/{name}"] = generators["coins"].random((steps, sizes[name]), np.float32)

@@ -2,6 +2,7 @@
 
 from ider.methods.bfp import BFP
 from ider.methods.bic import BiC
+from ider.methods.cls_er import CLSER
 from ider.methods.der import DER
 from ider.methods.derpp import DERPP
 from ider.methods.er import ER
@@ -31,6 +32,7 @@ METHODS: dict[str, Method] = {
     "bic": BiC(),
     "lucir": LUCIR(),
     "bfp": BFP(),
+    "cls-er": CLSER(),
     "finetune+id": Idempotent(base=Finetune()),
     "er+id": Idempotent(base=ER(mixed=False)),
     "er-ace+id": Idempotent(base=ERACE()),
@@ -38,10 +40,12 @@ METHODS: dict[str, Method] = {
     "derpp+id": Idempotent(base=DERPP()),
     "xder+id": Idempotent(base=XDER()),
     "bfp+id": Idempotent(base=BFP(logit_weight=0.0, replay_weight=1.0), teacher_statistics="running"),
+    "cls-er+id": Idempotent(base=CLSER(mixed=False)),
 }
 
 __all__ = [
     "BFP",
+    "CLSER",
     "DER",
     "DERPP",
     "ER",

@@ -128,6 +128,10 @@ class TwoInputNet(nn.Module):
                 module.to(dtype)
         return teacher
 
+    def averaged(self) -> "TwoInputNet":
+        """A copy whose weights do not learn by themselves; it normalises by its batches, whose statistics it tracks."""
+        return copy.deepcopy(self).requires_grad_(False).train()
+
     def norms(self) -> Iterator[PartNorm2d]:
         """All layers of normalisation."""
         return (module for module in self.modules() if isinstance(module, PartNorm2d))
@@ -148,8 +152,15 @@ class TwoInputNet(nn.Module):
 class View:
     """A net as a method sees it: parts in, parts out."""
 
-    def __init__(self, net: TwoInputNet, teacher: Teacher | None = None, tracking: bool = True) -> None:
+    def __init__(
+        self,
+        net: TwoInputNet,
+        teacher: Teacher | None = None,
+        tracking: bool = True,
+        averages: Mapping[str, TwoInputNet] | None = None,
+    ) -> None:
         self._net, self._frozen, self._tracking = net, teacher is not None, tracking
+        self._averages = averages or {}
 
     def encode(self, images: Parts) -> Parts:
         """All parts through the lower half at once; a teacher's lower half leaves no graph behind."""
@@ -169,6 +180,10 @@ class View:
     def weights(self) -> Mapping[str, Tensor]:
         """Its weights by name."""
         return dict(self._net.named_parameters())
+
+    def average(self, name: str) -> "View":
+        """A running mean of it; it leaves no graph."""
+        return View(self._averages[name], Teacher())
 
     def _statistics(self) -> AbstractContextManager[None]:
         return nullcontext() if self._tracking else self._net.untracked()
