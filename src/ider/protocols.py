@@ -18,8 +18,11 @@ class Net(Protocol):
         """The map at the cut, for all parts at once."""
         ...
 
-    def decode(self, z: Parts, y: Parts | None = None) -> Answer:
-        """The answer to a map and a distribution over the classes."""
+    def decode(self, z: Parts, y: Parts | None = None, keep: Tensor | None = None) -> Answer:
+        """The answer to a map and a distribution over the classes.
+
+        `keep` (rows x channels) multiplies the last map of a sparse net before its last activation.
+        """
         ...
 
     def untracked(self) -> "Net":
@@ -97,6 +100,10 @@ class Desk(Protocol):
         """
         ...
 
+    def re_estimate(self, samples: Samples) -> None:
+        """Move the running statistics by one pass over augmented samples, in shuffled batches."""
+        ...
+
     def renew_net(self) -> None:
         """Draw all weights of the net afresh."""
         ...
@@ -137,8 +144,16 @@ class Method(Protocol):
         """The module beside the net, if `needs` asks for one."""
         ...
 
+    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the uniform random numbers that each step takes, by name."""
+        ...
+
     def before_task(self, desk: Desk) -> None:
         """What is done before a task's first step."""
+        ...
+
+    def after_epoch(self, desk: Desk, epoch: int) -> None:
+        """What is done after each epoch (from 0) of a task, if `needs` asks for that."""
         ...
 
     def after_task(self, desk: Desk) -> None:

@@ -108,6 +108,8 @@ class Batch:
     """By part: one uniform random number (0-d)."""
     dice: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     """By part: one uniform random number a row."""
+    noise: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """By name: uniform random numbers in the shape that `Method.noise` asked for."""
     views: "LabelledViews | None" = None
     state: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     """The method's own tensors, which its hooks between tasks change, or `Outcome.state`."""
@@ -204,6 +206,18 @@ class Average:
 
 
 @dataclass(frozen=True)
+class Sparsity:
+    """Activations that only the strongest channels survive, by the share of channels in each stage of the net.
+
+    `global`: the same channels for a whole image, at the end of a stage and within its blocks; `local`: place by place,
+    wherever there would be a ReLU.
+    """
+
+    kind: Literal["global", "local"]
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Needs:
     """What a method asks of the engine; everything here is known before the first step."""
 
@@ -217,6 +231,7 @@ class Needs:
     views: Views | None = None
     side: Side | None = None
     head: Literal["linear", "cosine"] = "linear"
+    sparsity: Sparsity | None = None
     mixed: bool = False  # normalise all parts as one batch
     joined: bool = False  # learn the whole stream as one task
     second_input: bool = False  # the net must take its answer as a second input
@@ -225,6 +240,7 @@ class Needs:
     learns_from: Literal["task", "task and memory", "memory"] = "task"  # what an epoch goes through
     hold_out: float = 0.0  # share of the memory, and as many of the task's images, kept from training
     disjoint: bool = False  # a class must not come again
+    after_epochs: bool = False  # the hook after each epoch is called
 
 
 @dataclass(frozen=True)

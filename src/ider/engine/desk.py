@@ -139,6 +139,16 @@ class Desk:
                         schedule.step()
             optimiser.zero_grad()
 
+    def re_estimate(self, samples: Samples) -> None:
+        """Move the running statistics by one pass over augmented samples, in shuffled batches."""
+        before = self.whole.training
+        self.whole.train()
+        net = View(self.whole)
+        with torch.no_grad(), casting(self.config.engine):
+            for chosen in self._batches(samples):
+                net.decode(net.encode(self._shown(samples.images[chosen], True)))
+        self.whole.train(before)
+
     def renew_net(self) -> None:
         """Draw all weights afresh, and forget the running statistics."""
         with torch.no_grad():

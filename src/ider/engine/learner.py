@@ -157,6 +157,9 @@ class Learner:
             self._loaded = mark
         while self.epoch < self.config.train.epochs:
             yield from self._learn_epoch(material.learnt.labels)
+            if self.method.needs().after_epochs:
+                after = partial(self.method.after_epoch, epoch=self.epoch - 1)
+                self._call(after, f"epoch {self.epoch}", task, material.held_out)
         self._finish_task(task, material)
 
     def answers(self, images: Images) -> Answers:
@@ -303,9 +306,19 @@ class Learner:
         train, needs, images = self.config.train, self.method.needs(), self.config.images
         draws = tuple(draw for draw in needs.draws if self.tasks_learned or not draw.later)
         return Schedule(
-            train.batch, train.replay_batch, train.drop_last, draws, needs.coins, images.pad, images.flip,
-            needs.memory == "steps", needs.dice, len(needs.averages), needs.views,
-        )  # fmt: skip
+            batch=train.batch,
+            replay_batch=train.replay_batch,
+            drop_last=train.drop_last,
+            draws=draws,
+            coins=needs.coins,
+            pad=images.pad,
+            flip=images.flip,
+            offers=needs.memory == "steps",
+            dice=needs.dice,
+            averages=len(needs.averages),
+            noise=self.method.noise(self.net.classes, self.net.features_out),
+            views=needs.views,
+        )
 
     def _learn_epoch(self, labels: Labels) -> Iterator[Progress]:
         assert self._bench is not None
@@ -362,9 +375,9 @@ class Learner:
     def _finish_task(self, task: Task, material: Material) -> None:
         """What the method does after a task; the task's images leave the device."""
         self._ledger.settle()
-        self._call(self.method.after_task, "after", task, material.held_out)
         if self.method.needs().teacher is not None:
             self.model.renew_teacher()
+        self._call(self.method.after_task, "after", task, material.held_out)
         self.tasks_learned, self.epoch, self.step, self._begun = self.tasks_learned + 1, 0, 0, False
         self.memory.forget_discarded()
         if self._bench is not None:

@@ -43,8 +43,8 @@ class Model:
     def fresh_net(self, purpose: str, classes: int = 0) -> TwoInputNet:
         """A net with weights of its own, drawn from the run's seed."""
         net = self.config.net
-        head = self.method.needs().head
-        shape = Shape(self.image_shape, classes or self.net.classes, net.width, net.split, net.label_input, head)
+        needs, classes = self.method.needs(), classes or self.net.classes
+        shape = Shape(self.image_shape, classes, net.width, net.split, net.label_input, needs.head, needs.sparsity)
         with randomness.torch_seeded(self.seed, purpose):
             built = NETS[net.name](shape)
         return built.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]

@@ -210,6 +210,7 @@ def _batch(phase: Phase, row: _Row) -> Batch:
         stored={name: Parts(values, drawn) for name, values in row.stored.items()},
         coins={name: row.plan["coins"][place] for place, name in enumerate(phase.needs.coins) if name in sizes},
         dice={name: row.plan[f"dice/{name}"] for name in phase.needs.dice if name in sizes},
+        noise={name.removeprefix("noise/"): row.plan[name] for name in row.plan if name.startswith("noise/")},
         views=views,
         state=phase.bench.model.state,
         side=phase.bench.model.side,

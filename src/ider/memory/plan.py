@@ -4,7 +4,7 @@ A step then is a function of device tensors alone: it needs no generator, and it
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ class Schedule:
     offers: bool = True
     dice: tuple[str, ...] = ()
     averages: int = 0
+    noise: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     views: Views | None = None
 
 
@@ -38,8 +39,8 @@ class Segment:
     """Consecutive steps of one shape; every array has one row a step.
 
     `samples` and `writes`: which of the samples are learnt, and the slot that each takes afterwards; `reads/NAME`: the
-    slots of each draw; `crops`, `flips`, `coins`, `dice/NAME`, `averages`: random numbers of augmentation and method;
-    `views`, `view_reads`: those of strong augmentation, and the slots that it reads.
+    slots of each draw; `crops`, `flips`, `coins`, `dice/NAME`, `noise/NAME`, `averages`: the random numbers of
+    augmentation and method; `views`, `view_reads`: those of strong augmentation, and the slots that it reads.
     """
 
     sizes: Mapping[str, int]
@@ -139,6 +140,8 @@ def _random_numbers(
     steps: int, sizes: Mapping[str, int], schedule: Schedule, generators: Generators
 ) -> dict[str, Array]:
     arrays: dict[str, Array] = {"coins": generators["coins"].random((steps, len(schedule.coins)), np.float32)}
+    for name, shape in schedule.noise.items():
+        arrays[f"noise/{name}"] = generators["coins"].random((steps, *shape), np.float32)
     if schedule.averages:
         arrays["averages"] = generators["coins"].random((steps, schedule.averages), np.float32)
     for name in schedule.dice:

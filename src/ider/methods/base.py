@@ -34,11 +34,19 @@ class Supervised:
         """What replaces the stored values of drawn rows, by field."""
         return {}
 
+    def counted(self, first: Answer, batch: Batch) -> Mapping[str, Tensor]:
+        """What becomes of the method's own tensors that a step changes."""
+        return {}
+
+    def keep(self, batch: Batch) -> Tensor | None:
+        """What multiplies the last map of a sparse net (rows of all parts x channels); nothing by default."""
+        return None
+
     def step(self, net: Net, teacher: Net | None, batch: Batch) -> Outcome:
         """The cross-entropies of the first answer, and what the method adds to them."""
-        first = net.decode(net.encode(batch.images))
+        first = net.decode(net.encode(batch.images), keep=self.keep(batch))
         terms = self.supervised(first.logits, batch) | self.further(first, (net, teacher), batch)
-        return Outcome(terms, self.kept(first), self.revised(first, batch))
+        return Outcome(terms, self.kept(first), self.revised(first, batch), self.counted(first, batch))
 
     def state(self, weights: Mapping[str, Tensor], classes: int, features: int) -> Mapping[str, Tensor]:
         """The method's own tensors before the first task; none by default."""
@@ -48,8 +56,15 @@ class Supervised:
         """The module beside the net; none by default."""
         return None
 
+    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of a step's random numbers; none by default."""
+        return {}
+
     def before_task(self, desk: Desk) -> None:
         """What is done before a task's first step; nothing by default."""
+
+    def after_epoch(self, desk: Desk, epoch: int) -> None:
+        """What is done after each epoch; nothing by default."""
 
     def after_task(self, desk: Desk) -> None:
         """What is done after a task's last step; nothing by default."""

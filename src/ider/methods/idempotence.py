@@ -69,11 +69,12 @@ class Idempotent:
 
     def step(self, net: Net, teacher: Net | None, batch: Batch) -> Outcome:
         """All parts in one pass; with the prior as second input the supervised and the fixed-point answer are one."""
-        z = net.encode(batch.images)
-        first = net.decode(z)
+        z, keep = net.encode(batch.images), self.base.keep(batch)
+        first = net.decode(z, keep=keep)
         own = first.pick(*(name for name in first.logits.sizes if name != DISTILL))
-        asked = self._asked(net, z, first.logits, batch)
-        second = net.decode(z.pick(*asked.sizes), asked.like(probabilities(asked.rows))).logits
+        kept = None if keep is None else batch.images.like(keep).pick(*self.base.labelled).rows
+        asked = self._asked(net, z, first.logits, batch, kept)
+        second = net.decode(z.pick(*asked.sizes), asked.like(probabilities(asked.rows)), kept).logits
         pairs = [self.base.supervised(logits, batch) for logits in (asked, second)]
         terms = {
             f"{which}/{name}": self.answer_weight * term
@@ -82,13 +83,13 @@ class Idempotent:
         }
         terms |= self.base.further(own, (net, teacher), batch)
         terms |= {} if teacher is None else self._fixed_point(teacher, first.logits, batch)
-        return Outcome(terms, self.base.kept(own), self.base.revised(own, batch))
+        return Outcome(terms, self.base.kept(own), self.base.revised(own, batch), self.base.counted(own, batch))
 
     def _labelled(self) -> tuple[str, ...]:
         drawn = {CURRENT, *(draw.name for draw in self.base.needs().draws)}
         return tuple(name for name in self.base.labelled if name in drawn)
 
-    def _asked(self, net: Net, z: Parts, first: Parts, batch: Batch) -> Parts:
+    def _asked(self, net: Net, z: Parts, first: Parts, batch: Batch, keep: Tensor | None) -> Parts:
         """The supervised first answer: from the prior, or for a part whose coin says so from the true label."""
         kept = first.pick(*self.base.labelled)
         if not batch.coins:
@@ -98,7 +99,7 @@ class Idempotent:
         one_hot = F.one_hot(labels.rows, kept.rows.shape[1]).to(prior.dtype)
         coins = torch.cat([batch.coins[name].expand(size) for name, size in labels.sizes.items()])
         second_input = kept.like(torch.where((coins > self.prior_probability)[:, None], one_hot, prior))
-        return net.decode(z.pick(*kept.sizes), second_input).logits
+        return net.decode(z.pick(*kept.sizes), second_input, keep).logits
 
     def _fixed_point(self, teacher: Net, first: Parts, batch: Batch) -> Terms:
         """The distance of the current answer to what the previous task's net makes of it, part by part."""
@@ -127,9 +128,17 @@ class Idempotent:
         """The base's module beside the net."""
         return self.base.side(classes, features)
 
+    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int, ...]]:
+        """The base's random numbers."""
+        return self.base.noise(classes, features)
+
     def before_task(self, desk: Desk) -> None:
         """What the base does before a task."""
         self.base.before_task(desk)
+
+    def after_epoch(self, desk: Desk, epoch: int) -> None:
+        """What the base does after an epoch."""
+        self.base.after_epoch(desk, epoch)
 
     def after_task(self, desk: Desk) -> None:
         """What the base does after a task."""

@@ -6,7 +6,9 @@ from torch import Tensor, nn
 
 from ider.errors import UserError
 from ider.nets.norm import PartNorm2d
-from ider.nets.twoinput import AveragePool, Shape, Stack, TwoInputNet
+from ider.nets.twoinput import AveragePool, Shape, Stack, StageEnd, TwoInputNet
+from ider.nets.winners import winners
+from ider.types import Sparsity
 
 BLOCKS = 8
 
@@ -19,21 +21,26 @@ def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 class ConvNormReLU(nn.Module):
     """A stem or a plain layer: 3x3 convolution, normalisation, ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int = 1, relu: bool = True) -> None:
         super().__init__()
-        self.conv, self.norm = conv3x3(inputs, outputs, stride), PartNorm2d(outputs)
+        self.conv, self.norm, self.relu = conv3x3(inputs, outputs, stride), PartNorm2d(outputs), relu
 
     def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
         """Map to map."""
-        out: Tensor = self.norm(self.conv(x), sizes, relu=True)
+        out: Tensor = self.norm(self.conv(x), sizes, relu=self.relu)
         return out
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution where the shape changes.
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    In a sparse net winners take the place of the first ReLU, and of the second if they are local; if they are global
+    there is no activation between the blocks of a stage.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, sparsity: Sparsity | None, stage: int) -> None:
         super().__init__()
+        self.sparsity, self.stage = sparsity, stage
         self.conv1, self.norm1 = conv3x3(inputs, outputs, stride), PartNorm2d(outputs)
         self.conv2, self.norm2 = conv3x3(outputs, outputs), PartNorm2d(outputs)
         changes = stride != 1 or inputs != outputs
@@ -42,10 +49,13 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
         """Map to map."""
-        inner = self.conv2(self.norm1(self.conv1(x), sizes, relu=True))
+        inner = self.norm1(self.conv1(x), sizes, relu=self.sparsity is None)
+        inner = self.conv2(inner if self.sparsity is None else winners(inner, self.sparsity, self.stage))
         if self.shortcut is not None and self.shortcut_norm is not None:
             x = self.shortcut_norm(self.shortcut(x), sizes)
-        out: Tensor = self.norm2(inner, sizes, add=x, relu=True)
+        out: Tensor = self.norm2(inner, sizes, add=x, relu=self.sparsity is None)
+        if self.sparsity is not None and self.sparsity.kind == "local":
+            out = winners(out, self.sparsity, self.stage)
         return out
 
 
@@ -56,7 +66,13 @@ def resnet18(shape: Shape) -> TwoInputNet:
         raise UserError(f"net.split is {split}; resnet18 can be cut after block 1 to {BLOCKS - 1}")
     widths = [width * 2**stage for stage in range(4) for _ in range(2)]
     inputs, strides = [width, *widths[:-1]], [1, 1, 2, 1, 2, 1, 2, 1]
-    blocks = [BasicBlock(*sizes) for sizes in zip(inputs, widths, strides, strict=True)]
-    lower = Stack([ConvNormReLU(shape.image[0], width), *blocks[:split]])
-    upper = Stack([*blocks[split:], AveragePool()])
+    blocks: list[nn.Module] = []
+    cut = 0
+    for number, sizes in enumerate(zip(inputs, widths, strides, strict=True)):
+        blocks.append(BasicBlock(*sizes, shape.sparsity, number // 2))
+        if number % 2 and shape.sparsity is not None and shape.sparsity.kind == "global":
+            blocks.append(StageEnd(shape.sparsity, number // 2, last=number == BLOCKS - 1))
+        cut = len(blocks) if number < split else cut
+    lower = Stack([ConvNormReLU(shape.image[0], width), *blocks[:cut]])
+    upper = Stack([*blocks[cut:], AveragePool()])
     return TwoInputNet(lower, upper, (widths[split - 1], widths[-1]), shape)

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from ider.nets.heads import Head, grown, linear, make_head
 from ider.nets.norm import PartNorm2d
-from ider.types import Answer, Parts, Teacher
+from ider.nets.winners import winners
+from ider.types import Answer, Parts, Sparsity, Teacher
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,29 @@ class Shape:
     split: int = 0
     label_input: bool = True
     head: str = "linear"
+    sparsity: Sparsity | None = None
 
 
 class Stack(nn.ModuleList):
     """Blocks in a row; each is called with the map and the sizes of the parts in it."""
 
-    def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
-        """Send the map through all blocks."""
+    def forward(self, x: Tensor, sizes: Sequence[int] | None = None, keep: Tensor | None = None) -> Tensor:
+        """Send the map through all blocks; `keep` is for the last activation of a sparse net."""
         for block in self:
-            x = block(x, sizes)
+            x = block(x, sizes) if not isinstance(block, StageEnd) else block(x, keep if block.last else None)
         return x
+
+
+class StageEnd(nn.Module):
+    """Where a stage of a sparse net ends: channels may be masked, and the winners stay."""
+
+    def __init__(self, sparsity: Sparsity, stage: int, last: bool) -> None:
+        super().__init__()
+        self.sparsity, self.stage, self.last = sparsity, stage, last
+
+    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Map to map; `keep` (rows x channels) multiplies it first."""
+        return winners(x if keep is None else x * keep[:, :, None, None].to(x.dtype), self.sparsity, self.stage)
 
 
 class AveragePool(nn.Module):
@@ -83,9 +97,15 @@ class TwoInputNet(nn.Module):
         map_Bchw: Tensor = self.lower(x, sizes)
         return map_Bchw
 
-    def features(self, z: Tensor, y: Tensor | None = None, sizes: Sequence[int] | None = None) -> Tensor:
+    def features(
+        self,
+        z: Tensor,
+        y: Tensor | None = None,
+        sizes: Sequence[int] | None = None,
+        keep: Tensor | None = None,
+    ) -> Tensor:
         """What the head sees."""
-        features_BD: Tensor = self.upper(z + self._label_feature(y, z), sizes)
+        features_BD: Tensor = self.upper(z + self._label_feature(y, z), sizes, keep)
         return features_BD
 
     def decode(self, z: Tensor, y: Tensor | None = None, sizes: Sequence[int] | None = None) -> Tensor:
@@ -167,10 +187,10 @@ class View:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen), self._statistics():
             return images.like(self._net.encode(images.rows, images.groups))
 
-    def decode(self, z: Parts, y: Parts | None = None) -> Answer:
+    def decode(self, z: Parts, y: Parts | None = None, keep: Tensor | None = None) -> Answer:
         """All parts through the upper half at once; without `y` the second input is the prior."""
         with self._statistics():
-            features = self._net.features(z.rows, None if y is None else y.rows, z.groups)
+            features = self._net.features(z.rows, None if y is None else y.rows, z.groups, keep)
         return Answer(z.like(self._net.head(features)), z.like(features))
 
     def untracked(self) -> "View":
