@@ -6,7 +6,7 @@ import dataclasses
 import json
 import random
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,13 +79,14 @@ class Stage:
         return dict(self.outcome(method).terms)
 
 
-def new_net(seed: int, head: str = "linear") -> TwoInputNet:
+def new_net(seed: int, needs: Needs | None = None) -> TwoInputNet:
     torch.manual_seed(seed)
-    return NETS["small-conv"](Shape(SHAPE, CLASSES, 4, 1, True, head))
+    needs = needs or Needs()
+    return NETS["small-conv"](Shape(SHAPE, CLASSES, 4, 1, True, needs.head, needs.sparsity))
 
 
 def stage(method: Method, case: Case) -> Stage:
-    needs, net = method.needs(), new_net(0, method.needs().head)
+    needs, net = method.needs(), new_net(0, method.needs())
     teaching = case.later and needs.teacher is not None
     sizes = {CURRENT: case.current}
     if case.drawn and (case.later or needs.memory == "steps"):
@@ -103,6 +104,7 @@ def stage(method: Method, case: Case) -> Stage:
     shapes = {item.name: (drawn, CLASSES) if item.per_class else (drawn,) for item in needs.stores}
     stored = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()} if drawn else {}
     features = net.features_out
+    noise = {name: torch.rand(shape, generator=generator) for name, shape in method.noise(CLASSES, features).items()}
     torch.manual_seed(3)
     batch = batch_of(
         images,
@@ -112,14 +114,20 @@ def stage(method: Method, case: Case) -> Stage:
         classes=classes_of(CLASSES, past, current, int(case.later), block=2),
         coins=coins,
         dice=dice,
+        noise=noise,
         stored=stored,
-        state=method.state(dict(net.named_parameters()), CLASSES, features),
+        state=awake(method.state(dict(net.named_parameters()), CLASSES, features)),
         side=method.side(CLASSES, features),
         views=views(needs, generator),
     )
-    teacher = new_net(1, needs.head).frozen(needs.teacher.statistics) if teaching and needs.teacher else None
-    averages = {item.name: new_net(4 + place, needs.head).averaged() for place, item in enumerate(needs.averages)}
+    teacher = new_net(1, needs).frozen(needs.teacher.statistics) if teaching and needs.teacher else None
+    averages = {item.name: new_net(4 + place, needs).averaged() for place, item in enumerate(needs.averages)}
     return Stage(net, teacher, batch, needs, averages)
+
+
+def awake(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state with every switch on, so that terms that wait for something count."""
+    return {name: torch.ones_like(values) if values.ndim == 0 else values for name, values in state.items()}
 
 
 def views(needs: Needs, generator: torch.Generator) -> LabelledViews | None:
@@ -231,7 +239,7 @@ def test_the_teacher_and_the_coins_matter_if_it_asks_for_them(method: Method) ->
     here = stage(method, PHASES["later task"])
     value = total(here.terms(method))
     if here.needs.teacher is not None:
-        other = dataclasses.replace(here, teacher=new_net(5, here.needs.head).frozen(here.needs.teacher.statistics))
+        other = dataclasses.replace(here, teacher=new_net(5, here.needs).frozen(here.needs.teacher.statistics))
         assert not torch.equal(total(other.terms(method)), value)
     for name in here.needs.coins:
         values = set()
@@ -270,7 +278,12 @@ def altered(kind: Any, value: Any) -> Any:
     """Another value that a field of this kind can take."""
     if typing.get_origin(kind) is typing.Literal:
         return next(choice for choice in typing.get_args(kind) if choice != value)
-    return {bool: lambda: not value, float: lambda: 0.3125 + value / 2, int: lambda: value + 1}[type(value)]()
+    return {
+        bool: lambda: not value,
+        float: lambda: 0.3125 + value / 2,
+        int: lambda: value + 1,
+        tuple: lambda: value[:-1],
+    }[type(value)]()
 
 
 def variations(method: Method) -> Iterator[Method]:

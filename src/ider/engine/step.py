@@ -107,7 +107,7 @@ class Phase:
             rows = torch.from_numpy(array)
             if name not in self.plan:
                 most = -(-len(self.bench.images) // self.bench.config.train.batch)
-                self.plan[name] = rows.new_empty((most, *rows.shape[1:]), device=self.cursor.device)
+                self.plan[name] = rows.new_zeros((most, *rows.shape[1:]), device=self.cursor.device)
             pinned = rows.pin_memory() if self.cursor.is_cuda else rows
             self.plan[name][: len(rows)].copy_(pinned, non_blocking=True)
         self.cursor.fill_(start)

@@ -14,6 +14,8 @@ from ider.methods.icarl import ICaRL
 from ider.methods.idempotence import Idempotent
 from ider.methods.lucir import LUCIR
 from ider.methods.lwf import LwF
+from ider.methods.sarl import SARL
+from ider.methods.scommer import SCoMMER
 from ider.methods.xder import XDER
 from ider.protocols import Method
 
@@ -33,6 +35,8 @@ METHODS: dict[str, Method] = {
     "lucir": LUCIR(),
     "bfp": BFP(),
     "cls-er": CLSER(),
+    "scommer": SCoMMER(),
+    "sarl": SARL(),
     "finetune+id": Idempotent(base=Finetune()),
     "er+id": Idempotent(base=ER(mixed=False)),
     "er-ace+id": Idempotent(base=ERACE()),
@@ -41,6 +45,8 @@ METHODS: dict[str, Method] = {
     "xder+id": Idempotent(base=XDER()),
     "bfp+id": Idempotent(base=BFP(logit_weight=0.0, replay_weight=1.0), teacher_statistics="running"),
     "cls-er+id": Idempotent(base=CLSER(mixed=False)),
+    "scommer+id": Idempotent(base=SCoMMER()),
+    "sarl+id": Idempotent(base=SARL(), teacher_statistics="running"),
 }
 
 __all__ = [
@@ -53,6 +59,7 @@ __all__ = [
     "EWC",
     "LUCIR",
     "METHODS",
+    "SARL",
     "XDER",
     "BiC",
     "Finetune",
@@ -61,4 +68,5 @@ __all__ = [
     "Idempotent",
     "Joint",
     "LwF",
+    "SCoMMER",
 ]

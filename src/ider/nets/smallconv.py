@@ -1,7 +1,7 @@
 """A small convolutional net for images of about 8x8 pixels: two 3x3 layers, the second at half the resolution.
 
-Its head sees the last map place by place: on so few pixels, where a stroke lies matters more than that there is one. With sparse
-activations, whose methods reason about channels, it sees their means.
+Its head sees the last map place by place: on so few pixels, where a stroke lies matters more than that there is one.
+With sparse activations, whose methods reason about channels, it sees their means.
 """
 
 from ider.errors import UserError
