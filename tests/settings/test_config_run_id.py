@@ -14,8 +14,10 @@ from ider.settings import override, to_toml
 from ider.settings import settings as settings_of
 
 CONFIG = recipe("digits", "er+id")
-MACHINE = {"recipe", "engine.data_dir", "engine.device", "engine.threads", "engine.checkpoint_every", "seeds"}
+ENGINE = {f"engine.{name}" for name in ("at_once", "capture", "checkpoint_every", "data_dir", "device", "threads")}
+MACHINE = {"recipe", "seeds", *ENGINE}
 OTHERS = {
+    "engine.capture": "off",
     "engine.device": "cpu",
     "engine.precision": "bf16",
     "stream.kind": "gcil",
