@@ -1,10 +1,13 @@
 """All randomness of a run comes from its seed, through one named and independent stream a purpose."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
+
+from ider.errors import UserError
 
 PURPOSES = ("order", "memory", "replay", "augment", "coins")
 
@@ -13,6 +16,8 @@ Generators = Mapping[str, np.random.Generator]
 
 def generators(seed: int) -> dict[str, np.random.Generator]:
     """A NumPy generator for each purpose of the epoch plan."""
+    if not isinstance(seed, Integral) or seed < 0:
+        raise UserError(f"seed is {seed!r}; it must be a whole number, at least 0")
     return {purpose: np.random.default_rng([seed, *purpose.encode()]) for purpose in PURPOSES}
 
 

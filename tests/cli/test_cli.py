@@ -39,6 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "run"
     result = ider("run", "--method", "er+id", "--out", folder, *QUICK)
     assert result.exit_code == 0, result.output
+    folder.with_name("printed").write_text(result.output)
     return folder
 
 
@@ -166,7 +167,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_ends_with_130_and_the_run_can_be_resumed(tmp_path: Path) -> None:
     arguments = ["compare", "--methods", "er,er+id", "--out", tmp_path / "c", "--set", "engine.checkpoint_every=1"]
-    whole = process(*arguments, "--epochs", "6")
+    whole = process(*arguments, "--epochs", "4")
     waited = time.monotonic() + 60
     while not list((tmp_path / "c").rglob("checkpoint.safetensors")) and time.monotonic() < waited:
         time.sleep(0.05)
@@ -179,11 +180,18 @@ def test_ctrl_c_ends_with_130_and_the_run_can_be_resumed(tmp_path: Path) -> None
     assert len(load_records(tmp_path / "c")) == 2
 
 
-def test_the_resolved_configuration_is_printed(tmp_path: Path) -> None:
-    arguments = ["--epochs", "1", "--set", "net.width=4", "--set", "train.drop_last=true", "--out", tmp_path / "run"]
-    printed, _, _ = ider("run", "--method", "er", *arguments).output.partition("\n[1/1]")
-    assert tomllib.loads(printed) == tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+def test_the_resolved_configuration_is_printed(finished: Path) -> None:
+    printed, _, _ = finished.with_name("printed").read_text().partition("\n[1/1]")
+    assert tomllib.loads(printed) == json.loads((finished / "seed-0" / "record.json").read_text())["config"]
     assert "auto" not in printed
+
+
+def test_what_is_finished_is_not_started_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for way in ("_here", "_in_processes"):
+        monkeypatch.setattr(f"ider.sweeps.runner.{way}", pytest.fail)
+    result = ider("resume", finished)
+    assert result.exit_code == 0, result.output
+    assert "] er+id seed 0 done\n" in result.output
 
 
 @pytest.mark.parametrize("engine", ["device=cuda", "capture=graph"])
