@@ -133,7 +133,8 @@ def test_the_search_for_images_finds_hidden_ones():
 @pytest.mark.parametrize(("method", "memory"), [("er", 7), ("er+id", 7), ("er", 100), ("finetune", 0)])
 def test_a_learner_holds_no_image_of_a_past_task_but_those_in_its_memory(method, memory, tmp_path):
     first, second = task_of(0, 1, seed=1), task_of(2, 3, seed=2)
-    learner = Learner(config_of(method, memory), seed=3).learn(first).learn(second)
+    learner = Learner(config_of(method, memory), seed=3).learn(first)
+    learner.learn(second)
     assert not any(isinstance(item, torch.Tensor) and item.grad_fn is not None for item in reachable(learner))
     kept = {learner.memory.images[slot].numpy().tobytes() for slot in range(learner.slots.filled)}
     in_memory = {number for number, image in enumerate(first.images) if image.tobytes() in kept}
@@ -168,6 +169,13 @@ def test_the_memory_holds_the_original_images_with_their_labels(policy):
 def test_a_memory_of_no_slots_keeps_no_image_at_all():
     task = task_of(0, 1, seed=7)
     assert holders(Learner(config_of("finetune", 0)).learn(task), task) == ([], set())
+
+
+def test_the_place_of_a_task_s_images_is_blank_when_it_is_over():
+    learner = Learner(config_of("er", 5)).learn(task_of(0, 1, seed=8))
+    assert learner._bench is not None
+    assert not learner._bench.images.any()
+    assert not learner._bench.labels.any()
 
 
 def test_a_learner_stopped_before_its_first_step_learns_the_task_it_is_given_next(monkeypatch):

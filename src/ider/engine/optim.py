@@ -36,9 +36,10 @@ def momentum_of(optimiser: torch.optim.SGD) -> dict[str, Tensor]:
     return buffers
 
 
+@torch.no_grad()
 def restore_momentum(optimiser: torch.optim.SGD, buffers: dict[str, Tensor]) -> None:
     """Take over the buffers that `momentum_of` gave."""
-    # Laid out as the weights are: the fused update goes through both in the order of their storage.
     for index, weight in enumerate(optimiser.param_groups[0]["params"]):
         if str(index) in buffers:
+            # In the layout of the weight: the fused update goes through both in the order in which they lie in memory.
             optimiser.state[weight]["momentum_buffer"] = torch.empty_like(weight).copy_(buffers[str(index)])
