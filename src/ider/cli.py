@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from ider import cli_data
 from ider.analysis.by_task import by_task_table
 from ider.analysis.render import to_csv, to_latex, to_markdown, to_rich
 from ider.analysis.tables import answers_table, comparison_table, run_table
 from ider.config import RunConfig, as_dict, read
-from ider.console import guarded, out, say
+from ider.console import guarded, listing, out, say
 from ider.data import datasets
+from ider.engine.device import resolve
 from ider.errors import UserError, unknown
 from ider.methods import METHODS
 from ider.progress import Display
@@ -37,23 +36,23 @@ app = typer.Typer(
 app.add_typer(cli_data.app, name="data")
 
 Benchmark = Annotated[
-    str | None, typer.Option("--benchmark", "-b", help="The stream of tasks [digits] (see: ider list benchmarks).")
+    str | None, typer.Option("--benchmark", "-b", help=r"The stream of tasks \[digits] (see: ider list benchmarks).")
 ]
 Data = Annotated[str | None, typer.Option(help="Your own data: folder:PATH (a folder a class) or npz:PATH.")]
-Tasks = Annotated[int | None, typer.Option(help="Number of tasks [the benchmark's].")]
-DataDir = Annotated[str | None, typer.Option(help="Folder of the datasets [$IDER_DATA, then the user's cache].")]
-Memory = Annotated[int | None, typer.Option(help="Slots of the memory [the benchmark's first published size].")]
-Seeds = Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2 [0].")]
+Tasks = Annotated[int | None, typer.Option(help=r"Number of tasks \[the benchmark's].")]
+DataDir = Annotated[str | None, typer.Option(help=r"Folder of the datasets \[$IDER_DATA, then the user's cache].")]
+Memory = Annotated[int | None, typer.Option(help=r"Slots of the memory \[the benchmark's first published size].")]
+Seeds = Annotated[str | None, typer.Option(help=r"Seeds, such as 0,1,2 \[0].")]
 NumSeeds = Annotated[int | None, typer.Option(min=1, help="Seeds 0 to N-1.")]
 Epochs = Annotated[int | None, typer.Option(help="Passes over each task; the learning-rate schedule scales along.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Any setting (see: ider list settings); repeatable."),
 ]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda [auto].")]
-Precision = Annotated[str | None, typer.Option(help="auto, fp32 or bf16 [auto].")]
-Capture = Annotated[str | None, typer.Option(help="off, compile or graph [auto: graph on a GPU].")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the results [below runs/].")]
+Device = Annotated[str | None, typer.Option(help=r"auto, cpu or cuda \[auto].")]
+Precision = Annotated[str | None, typer.Option(help=r"auto, fp32 or bf16 \[auto].")]
+Capture = Annotated[str | None, typer.Option(help=r"off, compile or graph \[auto: graph on a GPU].")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help=r"Folder for the results \[below runs/].")]
 Folder = Annotated[Path, typer.Argument(help="Folder of a run or a comparison.")]
 
 
@@ -62,7 +61,7 @@ Folder = Annotated[Path, typer.Argument(help="Folder of a run or a comparison.")
 def run(
     benchmark: Benchmark = None,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="A method or recipe [er+id] (see: ider list recipes).")
+        str | None, typer.Option("--method", "-m", help=r"A method or recipe \[er+id] (see: ider list recipes).")
     ] = None,
     data: Data = None,
     tasks: Tasks = None,
@@ -90,8 +89,9 @@ def run(
     assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
     chosen = _adjusted(base, assignments, _seeds(seeds, num_seeds))
     folder = out_ or Path("runs") / f"{_folder_name(chosen)}-{chosen.recipe}"
+    resolved = replace(chosen, engine=resolve(chosen.engine, len(chosen.seeds)))
     _prepare([chosen])
-    out.print(to_toml(as_dict(chosen)), markup=False, highlight=False)
+    say(to_toml(as_dict(resolved)))
     with Display(out, len(chosen.seeds)) as display:
         summary = folders.start_run(chosen, folder, display)
     _report([summary], folder)
@@ -155,7 +155,7 @@ def bench(
         typer.echo(json.dumps(found, indent=1))
     else:
         rows = {name: f"{value:,.3f}" if isinstance(value, float) else str(value) for name, value in found.items()}
-        out.print(_listing([{"measured": name.replace("_", " "), "value": value} for name, value in rows.items()]))
+        out.print(listing([{"measured": name.replace("_", " "), "value": value} for name, value in rows.items()]))
 
 
 @app.command(epilog="Example: ider resume runs/digits-m30")
@@ -221,7 +221,7 @@ def list_(
     if what not in listings:
         raise unknown("listing", what, listings)
     rows = listings[what]()
-    typer.echo(json.dumps(rows, indent=1)) if json_ else out.print(_listing(rows))
+    typer.echo(json.dumps(rows, indent=1)) if json_ else out.print(listing(rows))
 
 
 def _benchmark(name: str | None, data: str | None) -> str:
@@ -344,16 +344,6 @@ def _described(method: Method) -> str:
 
 def _settings(config: RunConfig) -> list[dict[str, Any]]:
     return [{"setting": path, "value": value, "what it is": text} for path, value, text in settings(config, METHODS)]
-
-
-def _listing(rows: Sequence[dict[str, Any]]) -> Table:
-    """A table in which nothing is cut short: names are there to be copied."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in rows[0]:
-        table.add_column(name, overflow="fold", no_wrap=all(" " not in str(row[name]) for row in rows))
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    return table
 
 
 def _first_line(thing: object) -> str:

@@ -5,15 +5,14 @@ from typing import Annotated
 
 import typer
 from rich.progress import DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
 
-from ider.console import err, guarded, out, say
+from ider.console import err, guarded, listing, out, say
 from ider.data import datasets
 
 app = typer.Typer(help="Get, list and check the datasets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="A dataset (see: ider data list).")]
-DataDir = Annotated[Path | None, typer.Option(help="Folder of the datasets [$IDER_DATA, then the user's cache].")]
+DataDir = Annotated[Path | None, typer.Option(help=r"Folder of the datasets \[$IDER_DATA, then the user's cache].")]
 
 
 @app.command(epilog="Example: ider data fetch cifar100")
@@ -40,12 +39,12 @@ def fetch(name: Name, data_dir: DataDir = None) -> None:
 @guarded
 def list_(data_dir: DataDir = None) -> None:
     """The datasets that ider knows by name, and where they lie."""
-    table = Table("dataset", "what it is", "where it is")
-    table.columns[2].overflow = "fold"  # a path that is cut short is of no use
+    rows = []
     for name in datasets.DATASETS:
         found = datasets.status(name, data_dir)
-        table.add_row(name, found.description, str(found.path) if found.path else f"get it: ider data fetch {name}")
-    out.print(table)
+        where = str(found.path) if found.path else f"get it: ider data fetch {name}"
+        rows.append({"dataset": name, "what it is": found.description, "where it is": where})
+    out.print(listing(rows))
 
 
 @app.command(epilog="Example: ider data check cifar100")

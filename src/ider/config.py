@@ -77,7 +77,7 @@ class EngineConfig:
     device: Literal["auto", "cpu", "cuda"] = option("auto", "auto: the GPU if there is one")
     precision: Literal["auto", "fp32", "bf16"] = option("auto", "auto: bf16 on a GPU that has it, else fp32")
     capture: Literal["auto", "off", "compile", "graph"] = option(
-        "auto", "compile the step, or compile it and record it as a CUDA graph; auto: graph on a GPU, off on the CPU"
+        "auto", "compile the step, or record it as a CUDA graph; auto: graph on a GPU, off on the CPU"
     )
     at_once: int = option(0, "runs side by side; 0: one a core on the CPU, five on a GPU", least=0)
     threads: int = option(0, "CPU threads of one run; 0: the cores shared among the runs at work", least=0)

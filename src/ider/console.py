@@ -1,11 +1,14 @@
-"""What all commands share: the two consoles, and errors as one clear line with the right exit code."""
+"""What all commands share: the two consoles, listings, and errors as one clear line with the right exit code."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 from ider.errors import RunError, UserError
 
@@ -21,6 +24,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             command(*arguments, **options)
         except UserError as error:
             raise _failed(str(error), 2) from None
+        except BrokenPipeError:
+            raise  # whoever read the output has seen enough; typer ends quietly
         except (RunError, OSError, MemoryError) as error:
             raise _failed(str(error) or "out of memory", 1) from None
         except KeyboardInterrupt:
@@ -36,6 +41,21 @@ def say(text: object) -> None:
     out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def listing(rows: Sequence[dict[str, Any]]) -> Table:
+    """A table in which nothing is cut short: names are there to be copied."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name, overflow="fold", no_wrap=all(" " not in str(row[name]) for row in rows))
+    for row in rows:
+        table.add_row(*(_as_typed(value) for value in row.values()))
+    return table
+
+
 def _failed(message: str, code: int) -> typer.Exit:
     err.print(f"ider: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     return typer.Exit(code)
+
+
+def _as_typed(value: Any) -> str:
+    """A value as `--set` takes it."""
+    return value if isinstance(value, str) else json.dumps(value)

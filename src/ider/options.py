@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import typing
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 from ider.errors import UserError, unknown
@@ -15,9 +16,15 @@ def option(default: T, help: str, *, least: float | None = None, most: float | N
     return dataclasses.field(default=default, metadata={"help": help, "least": least, "most": most})
 
 
+@cache
+def hints_of(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields, looked up once."""
+    return typing.get_type_hints(kind)
+
+
 def validate(config: Any, section: str = "") -> None:
     """Refuse a choice that is none, and a number that is not finite or out of bounds, naming field and value."""
-    hints = typing.get_type_hints(type(config))
+    hints = hints_of(type(config))
     for item in dataclasses.fields(config):
         value, path = getattr(config, item.name), section + item.name
         if typing.get_origin(hints[item.name]) is Literal and value not in typing.get_args(hints[item.name]):

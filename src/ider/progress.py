@@ -5,10 +5,21 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from ider.engine.learner import Progress as Step
 from ider.sweeps.runner import Job
+
+ROOMY = 110
+"""Columns of a terminal that has room for everything."""
 
 
 class Display:
@@ -20,8 +31,11 @@ class Display:
         self.share: dict[str, float] = {}
         self.lines: dict[str, TaskID] = {}
         self.speed: dict[str, tuple[float, float]] = {}
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-        self.bars = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)
+        text, percent = TextColumn("{task.description}"), TextColumn("{task.percentage:>3.0f}%")
+        columns: tuple[ProgressColumn, ...] = (text, BarColumn(), percent, TimeElapsedColumn(), TimeRemainingColumn())
+        if console.width < ROOMY:  # the bar and the time spent give way, not what the words say
+            columns = (text, percent, TimeRemainingColumn())
+        self.bars = Progress(*columns, console=console, transient=True)
         self.live = console.is_terminal
 
     def __enter__(self) -> "Display":
@@ -55,15 +69,15 @@ class Display:
 
     def _text(self, job: Job, step: Step, tasks: int) -> str:
         place = f"task {step.task + 1}/{tasks} epoch {step.epoch + 1}/{step.epochs}"
-        loss = "" if step.loss is None else f"  loss {step.loss:.3f}"
-        return f"{job.name}  {place}{loss}{self._rate(job, step)}"
+        loss = "" if step.loss is None else f" loss {step.loss:.3f}"
+        return f"{job.name} {place}{loss}{self._rate(job, step)}"
 
     def _rate(self, job: Job, step: Step) -> str:
         """Current images a second since the job's first report."""
         done = ((step.task * step.epochs + step.epoch) * step.steps + step.step) * job.config.train.batch
         start, count = self.speed.setdefault(job.name, (time.monotonic(), done))
         seconds = time.monotonic() - start
-        return f"  {(done - count) / seconds:,.0f} images/s" if seconds > 1 else ""
+        return f" {(done - count) / seconds:,.0f} images/s" if seconds > 1 else ""
 
     def _finish(self, job: Job) -> None:
         self.done += 1

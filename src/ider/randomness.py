@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
+
+from ider.errors import UserError
 
 PURPOSES = ("order", "memory", "replay", "augment", "coins")
 
@@ -14,6 +17,8 @@ Generators = Mapping[str, np.random.Generator]
 
 def generators(seed: int) -> dict[str, np.random.Generator]:
     """A NumPy generator for each purpose of the epoch plan."""
+    if not isinstance(seed, Integral) or seed < 0:
+        raise UserError(f"seed is {seed!r}; it must be a whole number, at least 0")
     return {purpose: generator(seed, purpose) for purpose in PURPOSES}
 
 

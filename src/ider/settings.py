@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from ider.errors import UserError, unknown
+from ider.options import hints_of
 
 D = TypeVar("D")
 Choices = Mapping[str, Any]
@@ -68,7 +69,7 @@ def overlay(config: D, content: object, choices: Choices, path: str = "") -> D:
         if name not in choices:
             raise unknown(_join(path, "name"), name, choices)
         config, content = choices[name], {key: value for key, value in content.items() if key != "name"}
-    hints, new = typing.get_type_hints(type(config)), {}
+    hints, new = hints_of(type(config)), {}
     names = [item.name for item in dataclasses.fields(config)]  # type: ignore[arg-type]
     for name, value in content.items():
         if name not in names:

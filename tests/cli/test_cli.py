@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
+from ider import METHODS, recipe
 from ider.cli import app
 from ider.records import load_records
+from ider.settings import override_all
 
 QUICK = ["--epochs", "1", "--set", "net.width=4", "--device", "cpu", "--set", "engine.threads=1"]
 
@@ -35,6 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "run"
     result = ider("run", "--method", "er+id", "--out", folder, *QUICK)
     assert result.exit_code == 0, result.output
+    folder.with_name("printed").write_text(result.output)
     return folder
 
 
@@ -101,7 +106,7 @@ MISTAKES = {
     "twice": (["compare", "--methods", "er,er"], "none may be named twice"),
     "none": (["compare", "--methods", ","], "names no method"),
     "listing": (["list", "method"], "did you mean 'methods'"),
-    "folder": (["show", "nowhere"], "nowhere"),
+    "folder": (["show", "nowhere"], "nowhere does not exist"),
     "resume": (["resume", "nowhere"], "nowhere"),
     "plot": (["plot", "nowhere"], "nowhere"),
     "config": (["run", "--config", "nowhere.toml"], "nowhere.toml"),
@@ -162,7 +167,7 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_ends_with_130_and_the_run_can_be_resumed(tmp_path: Path) -> None:
     arguments = ["compare", "--methods", "er,er+id", "--out", tmp_path / "c", "--set", "engine.checkpoint_every=1"]
-    whole = process(*arguments, "--epochs", "6")
+    whole = process(*arguments, "--epochs", "4")
     waited = time.monotonic() + 60
     while not list((tmp_path / "c").rglob("checkpoint.safetensors")) and time.monotonic() < waited:
         time.sleep(0.05)
@@ -173,6 +178,53 @@ def test_ctrl_c_ends_with_130_and_the_run_can_be_resumed(tmp_path: Path) -> None
     assert not (tmp_path / "c" / "comparison.json").exists()
     assert ider("resume", tmp_path / "c").exit_code == 0
     assert len(load_records(tmp_path / "c")) == 2
+
+
+def test_the_resolved_configuration_is_printed(finished: Path) -> None:
+    printed, _, _ = finished.with_name("printed").read_text().partition("\n[1/1]")
+    assert tomllib.loads(printed) == json.loads((finished / "seed-0" / "record.json").read_text())["config"]
+    assert "auto" not in printed
+
+
+def test_what_is_finished_is_not_started_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for way in ("_here", "_in_processes"):
+        monkeypatch.setattr(f"ider.sweeps.runner.{way}", pytest.fail)
+    result = ider("resume", finished)
+    assert result.exit_code == 0, result.output
+    assert "] er+id seed 0 done\n" in result.output
+
+
+@pytest.mark.parametrize("engine", ["device=cuda", "capture=graph"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_what_this_machine_cannot_do_is_said_before_anything_else(engine: str, tmp_path: Path) -> None:
+    result = ider("run", "--set", f"engine.{engine}", "--out", tmp_path / "run")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_are_listed_as_they_are_typed() -> None:
+    rows = json.loads(ider("list", "settings", "--method", "er+id", "--json").output)
+    listed = {line.split()[0]: line for line in ider("list", "settings").output.splitlines() if line.strip()}
+    words = {row["setting"]: re.split(r"  +", listed[row["setting"]])[1] for row in rows if row["value"] != ""}
+    assert words["train.milestones"] == "[]"
+    base = recipe("digits", "er+id")
+    assert override_all(base, [f"{path}={text}" for path, text in words.items()], METHODS) == base
+
+
+def test_a_reader_that_stops_reading_is_no_error(finished: Path) -> None:
+    code = "from ider.cli import app; app()"
+    command = [sys.executable, "-c", code, "show", str(finished)]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert done.stderr == ""
+
+
+def test_help_says_what_holds_if_an_option_is_left_out() -> None:
+    words = " ".join(re.sub("[│\n]", " ", ider("run", "--help").output).split())
+    for default in ("[digits]", "[er+id]", "[auto]", "[below runs/]", "[the benchmark's]", "[$IDER_DATA, then"):
+        assert default in words
 
 
 def test_help_has_examples() -> None:

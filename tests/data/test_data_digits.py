@@ -30,6 +30,12 @@ def test_the_file_is_small_and_plain(packed):
     assert packed["is_test"].dtype == np.bool_
 
 
+def test_the_licence_lies_beside_the_file():
+    words = resources.files("ider.data").joinpath("DIGITS-LICENSE.md").read_text(encoding="utf-8")
+    assert "CC BY 4.0" in words
+    assert "https://creativecommons.org/licenses/by/4.0" in words
+
+
 def test_the_loader_forbids_pickles(monkeypatch):
     asked = []
 

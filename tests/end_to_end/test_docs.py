@@ -1,10 +1,13 @@
-"""The pages that show code: the code runs, and does what the page says."""
+"""The pages that show code or numbers: the code runs and does what the page says, the numbers are those on record."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from ider.analysis.render import to_markdown
+from ider.analysis.tables import comparison_table
 from ider.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -43,3 +46,17 @@ def test_the_example_of_the_readme_works(capsys: pytest.CaptureFixture[str], tmp
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
     accuracy = float(capsys.readouterr().out.split()[0])
     assert accuracy > 0.8
+
+
+def test_the_table_of_the_readme_is_that_of_its_record() -> None:
+    summaries = json.loads((ROOT / "results" / "digits-m30.json").read_text())["summaries"]
+    rows = [line for line in to_markdown(comparison_table(summaries)).splitlines() if "±" in line and "|" in line]
+    assert len(rows) == 5
+    readme = (ROOT / "README.md").read_text()
+    assert "\n".join(rows) in readme
+    by_method = {summary["method"]: summary["answers"] for summary in summaries}
+    first, second = (by_method["er+id"][answer] for answer in ("first", "second"))
+    under = [-answers["overconfidence"]["mean"] for answers in (first, second)]
+    less = first["faa"]["mean"] - second["faa"]["mean"]
+    said = f"by {under[0]:.1f} points when read from its first answer, by {under[1]:.1f} when read from its second, at "
+    assert f"{said}{less:.1f} points less accuracy" in " ".join(readme.split())

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch._dynamo  # making an optimiser imports it, which takes longer than a child's whole life
 
 from ider import records
 from ider.config import from_dict

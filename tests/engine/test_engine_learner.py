@@ -170,6 +170,11 @@ def test_wrong_use_is_explained(stream: Stream, tmp_path: Path) -> None:
     learner.learn(part(stream.tasks[0], 40))
     with pytest.raises(UserError, match=r"\(1, 9, 8\).*\(1, 8, 8\)"):
         learner.predict(np.zeros((2, 1, 9, 8), np.uint8))
+    with pytest.raises(UserError, match=r"unknown answer 'secnd'; did you mean 'second'"):
+        learner.predict(stream.tests[0].images, answer="secnd")
+    for seed in (-1, 1.5, "0"):
+        with pytest.raises(UserError, match=r"seed is .*; it must be a whole number, at least 0"):
+            Learner(config(), seed)
     with pytest.raises(UserError, match="channels"):
         Learner(config()).learn(Task(np.zeros((4, 3, 8, 8), np.uint8), np.zeros(4, np.int64)))
     with pytest.raises(UserError, match="does not exist"):

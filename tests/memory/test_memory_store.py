@@ -185,7 +185,7 @@ def test_a_learner_stopped_before_its_first_step_learns_the_task_it_is_given_nex
     first, second = task_of(0, 1, seed=10), task_of(2, 3, seed=11)
     learner = Learner(config_of("er", 7))
     with monkeypatch.context() as patched:
-        patched.setattr(Phase, "step", stop)
+        patched.setattr(Phase, "load", stop)
         with pytest.raises(KeyboardInterrupt):
             learner.learn(first)
     learner.learn(second)

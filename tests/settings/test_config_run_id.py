@@ -14,8 +14,10 @@ from ider.settings import override, to_toml
 from ider.settings import settings as settings_of
 
 CONFIG = recipe("digits", "er+id")
-MACHINE = {"recipe", "engine.data_dir", "engine.device", "engine.threads", "engine.checkpoint_every", "seeds"}
+ENGINE = {f"engine.{name}" for name in ("at_once", "capture", "checkpoint_every", "data_dir", "device", "threads")}
+MACHINE = {"recipe", "seeds", *ENGINE}
 OTHERS = {
+    "engine.capture": "off",
     "engine.device": "cpu",
     "engine.precision": "bf16",
     "stream.kind": "gcil",
@@ -34,6 +36,7 @@ OTHERS = {
     "method.base.mixed": None,  # and forbids that
     "seeds": "[4]",
     "train.milestones": "[0.5]",
+    "train.schedule": "cosine",
 }
 PATHS = [path for path, _, _ in settings_of(CONFIG, METHODS) if path not in ("method.name", "method.base.name")]
 

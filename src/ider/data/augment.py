@@ -3,8 +3,10 @@
 Shape legend: N images, C channels, H x W pixels.
 """
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -31,3 +33,10 @@ def crop_and_flip(images: Tensor, crops: Tensor | None, flips: Tensor | None, pa
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """Pixels 0..255 to floats of the given mean and standard deviation per channel (both for pixels in 0..1)."""
     return (images.float() / 255 - mean[:, None, None]) / std[:, None, None]
+
+
+def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, of pixels in 0..1; the latter 1 where nothing ever changes."""
+    pixels = images.astype(np.float64) / 255
+    mean, spread = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3))
+    return tuple(mean.tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist())

@@ -10,6 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ider.errors import unknown
+
 Logits = NDArray[np.float32]
 Probabilities = NDArray[np.float64]
 Answer = Literal["first", "second", "mean"]
@@ -31,6 +33,8 @@ class Answers:
         """The softmax of one answer, or the mean of both softmaxes; all mass on `classes`, if given."""
         if answer == "mean":
             return (self.probabilities("first", classes) + self.probabilities("second", classes)) / 2
+        if answer not in ANSWERS:
+            raise unknown("answer", answer, ANSWERS)
         return softmax(self.first if answer == "first" else self.second, classes)
 
 

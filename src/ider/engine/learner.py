@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ider import randomness
 from ider.config import EngineConfig, LearnerConfig, as_dict, from_dict
+from ider.data.augment import channel_statistics
 from ider.engine import checkpoint
 from ider.engine.answers import Answer, Answers, Probabilities
 from ider.engine.capture import Step, capture
@@ -128,8 +129,8 @@ class Learner:
                 )
             config = self.config.images
             if not config.mean:
-                known = replace(config, mean=_per_channel(images, np.mean), std=_per_channel(images, _spread))
-                self.config = replace(self.config, images=known)
+                mean, std = channel_statistics(images)
+                self.config = replace(self.config, images=replace(config, mean=mean, std=std))
             self._model = Model(self.config, self.seed, images.shape[1:], width)
         elif images.shape[1:] != self.model.image_shape:
             shape = self.model.image_shape
@@ -392,13 +393,3 @@ def _tensors(task: Task) -> tuple[Tensor, Tensor]:
 def _with_room(rows: Tensor, more: int) -> Tensor:
     """Rows with room for the next task, which may have some more."""
     return torch.cat([rows, rows.new_zeros((more, *rows.shape[1:]))]) if more else rows
-
-
-def _per_channel(images: Images, statistic: Callable[..., NDArray[np.float64]]) -> tuple[float, ...]:
-    return tuple(statistic(images.astype(np.float64) / 255, axis=(0, 2, 3)).tolist())
-
-
-def _spread(values: NDArray[np.float64], axis: tuple[int, ...]) -> NDArray[np.float64]:
-    """The standard deviation; 1 for a channel that never changes."""
-    found = np.std(values, axis=axis)
-    return np.where(found > 0, found, 1.0)

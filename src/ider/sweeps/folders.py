@@ -56,6 +56,8 @@ def load_summaries(folder: Path) -> list[Summary]:
         return summaries
     if (folder / SUMMARY).exists():
         return [read_json(folder / SUMMARY)]
+    if not folder.is_dir():
+        raise UserError(f"{folder} does not exist")
     raise UserError(f"{folder} holds no finished run (continue an interrupted one with: ider resume {folder})")
 
 

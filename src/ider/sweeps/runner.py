@@ -18,6 +18,7 @@ from ider.engine.learner import Progress
 from ider.engine.replicas import take_turns
 from ider.engine.run import run, running
 from ider.errors import RunError
+from ider.records import RECORD
 from ider.streams import build
 
 REPORT_SECONDS = 0.2
@@ -46,9 +47,16 @@ def execute(jobs: Sequence[Job], observer: Observer) -> None:
 
     As many at once as their engine says: on a GPU, whose steps overlap, in this process; on the CPU in processes.
     """
-    engine = resolve(jobs[0].config.engine, len(jobs))
+    done = {job.folder for job in jobs if (job.folder / RECORD).exists()}
+    for job in jobs:
+        if job.folder in done:
+            observer(job, None)
+    left = [job for job in jobs if job.folder not in done]
+    if not left:
+        return
+    engine = resolve(left[0].config.engine, len(left))
     here = engine.device == "cuda" or engine.at_once == 1
-    failures = _here(jobs, engine, observer) if here else _in_processes(jobs, engine.at_once, observer)
+    failures = _here(left, engine, observer) if here else _in_processes(left, engine.at_once, observer)
     if failures:
         lines = "\n".join(f"  {name}: {reason}" for name, reason in failures.items())
         raise RunError(f"{len(failures)} of {len(jobs)} runs failed:\n{lines}")
