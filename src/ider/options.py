@@ -17,7 +17,7 @@ def option(default: T, help: str, *, least: float | None = None, most: float | N
 
 
 @cache
-def hints_of(kind: type) -> dict[str, Any]:
+def hints_of(kind: Any) -> dict[str, Any]:
     """The types of a dataclass's fields, looked up once."""
     return typing.get_type_hints(kind)
 
