@@ -16,15 +16,20 @@ def option(default: T, help: str, *, least: float | None = None, most: float | N
     return dataclasses.field(default=default, metadata={"help": help, "least": least, "most": most})
 
 
+def hints_of(config: object) -> dict[str, Any]:
+    """The types of a dataclass's fields, looked up once a class."""
+    kind: Any = type(config)
+    return _hints(kind)
+
+
 @cache
-def hints_of(kind: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields, looked up once."""
+def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
 def validate(config: Any, section: str = "") -> None:
     """Refuse a choice that is none, and a number that is not finite or out of bounds, naming field and value."""
-    hints = hints_of(type(config))
+    hints = hints_of(config)
     for item in dataclasses.fields(config):
         value, path = getattr(config, item.name), section + item.name
         if typing.get_origin(hints[item.name]) is Literal and value not in typing.get_args(hints[item.name]):

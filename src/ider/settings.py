@@ -69,7 +69,7 @@ def overlay(config: D, content: object, choices: Choices, path: str = "") -> D:
         if name not in choices:
             raise unknown(_join(path, "name"), name, choices)
         config, content = choices[name], {key: value for key, value in content.items() if key != "name"}
-    hints, new = hints_of(type(config)), {}
+    hints, new = hints_of(config), {}
     names = [item.name for item in dataclasses.fields(config)]  # type: ignore[arg-type]
     for name, value in content.items():
         if name not in names:
