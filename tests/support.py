@@ -39,3 +39,12 @@ def answer_of(z: Parts, logits: Tensor) -> Answer:
 def terms_of(method: Method, net: Net, teacher: Net | None, batch: Batch) -> Terms:
     """The losses of one step."""
     return dict(method.step(net, teacher, batch).terms)
+
+
+class Hand:
+    """A desk by hand for hooks between tasks: what a test gives it, and a list for what it wants to note."""
+
+    def __init__(self, **given: Any) -> None:
+        self.calls: list[str] = []
+        for name, value in given.items():
+            setattr(self, name, value)
