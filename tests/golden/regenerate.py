@@ -31,7 +31,7 @@ def history(name: str) -> History:
     config = LearnerConfig(
         method=method,
         net=NetConfig(name="small-conv", width=8, split=1, classes=10),
-        memory=MemoryConfig(size=10, policy="class-balanced"),
+        memory=MemoryConfig(size=10, policy="class-balanced" if method.needs().memory == "steps" else "auto"),
         train=TrainConfig(epochs=2, batch=8, replay_batch=8, lr=0.03, milestones=(0.5,)),
         images=ImageConfig(mean=(0.3061,), std=(0.3766,), pad=1, flip=True),
         engine=EngineConfig(device="cpu", precision="fp32"),

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.special import log_softmax
 from support import answer_of, batch_of, terms_of
+from torch import Tensor
 
 from ider.errors import UserError
 from ider.methods import ER, METHODS, Finetune, Joint
@@ -27,7 +28,7 @@ class LinearNet:
         self.seen.append(images.groups)
         return images
 
-    def decode(self, z: Parts, y: Parts | None = None) -> Answer:
+    def decode(self, z: Parts, y: Parts | None = None, keep: Tensor | None = None) -> Answer:
         assert y is None
         return answer_of(z, z.rows @ torch.tensor(W))
 

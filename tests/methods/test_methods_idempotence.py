@@ -32,7 +32,7 @@ class BareNet:
     def encode(self, images: Parts) -> Parts:
         return images.like(images.rows.detach()) if self.teaches else images
 
-    def decode(self, z: Parts, y: Parts | None = None) -> Answer:
+    def decode(self, z: Parts, y: Parts | None = None, keep: Tensor | None = None) -> Answer:
         return answer_of(z, z.rows + (self.A.mean(0) if y is None else y.rows @ self.A))
 
 
