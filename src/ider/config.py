@@ -91,6 +91,9 @@ class EvaluationConfig:
 
     answer: Literal["first", "second", "mean"] = option("first", "the answer that the headline metrics use")
     classes: Literal["seen", "all"] = option("seen", "the classes that a prediction chooses from")
+    on: Literal["test", "held-out"] = option(
+        "test", "the images that are scored: those of stream.hold_out, or the test's"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +141,8 @@ class RunConfig(LearnerConfig):
         object.__setattr__(self, "seeds", tuple(self.seeds))
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"seeds is {list(self.seeds)}; at least one, none negative, none twice")
+        if self.evaluation.on == "held-out" and not self.stream.hold_out:
+            raise UserError("evaluation.on is held-out, but nothing is: set stream.hold_out to a share, such as 0.2")
 
 
 def as_dict(config: LearnerConfig) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ider.config import as_dict, from_dict, run_id
 from ider.settings import override, to_toml
 from ider.settings import settings as settings_of
 
-CONFIG = recipe("digits", "er+id")
+CONFIG = override(recipe("digits", "er+id"), "stream.hold_out=0.2", METHODS)
 ENGINE = {f"engine.{name}" for name in ("at_once", "capture", "checkpoint_every", "data_dir", "device", "threads")}
 MACHINE = {"recipe", "seeds", *ENGINE}
 OTHERS = {
@@ -22,9 +22,11 @@ OTHERS = {
     "engine.precision": "bf16",
     "stream.kind": "gcil",
     "stream.sizes": "[1, 2]",
+    "stream.hold_out": "0.3",
     "stream.gcil.weights": "longtail",
     "evaluation.answer": "second",
     "evaluation.classes": "all",
+    "evaluation.on": "held-out",
     "images.mean": "[0.25]",
     "images.std": "[0.25]",
     "memory.policy": "reservoir",

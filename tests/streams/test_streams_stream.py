@@ -1,9 +1,13 @@
 """Tasks and streams check what they are made of, and say what they got."""
 
+from dataclasses import replace
+from itertools import accumulate
+
 import numpy as np
 import pytest
 
-from ider import Stream, Task, UserError
+from ider import Stream, Task, UserError, split
+from ider.data.datasets import digits
 from ider.streams.stream import concatenate
 
 
@@ -118,3 +122,33 @@ def test_concatenate_keeps_images_and_labels_together():
     both = concatenate([task(4, 5, value=9), task(0, value=1)])
     assert both.labels.tolist() == [4, 5, 0]
     assert both.images.mean((1, 2, 3)).tolist() == [9, 9, 1]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_what_is_held_out_is_a_share_of_each_class_and_not_learnt(share: float) -> None:
+    stream = split(digits(), 5)
+    kept = stream.holding_out(share)
+    for whole, learnt, out in zip(stream.tasks, kept.tasks, kept.held_out, strict=True):
+        counts = np.bincount(whole.labels)
+        np.testing.assert_array_equal(np.bincount(out.labels), np.floor(share * counts))
+        rows = sorted(row.tobytes() for part in (learnt, out) for row in part.images)
+        assert rows == sorted(row.tobytes() for row in whole.images)
+    assert all(a.images is b.images for a, b in zip(stream.tests, kept.tests, strict=True))
+    again = stream.holding_out(share)
+    assert all((a.images == b.images).all() for a, b in zip(kept.held_out, again.held_out, strict=True))
+
+
+def test_validating_puts_the_held_out_images_in_the_place_of_the_tests() -> None:
+    stream = split(digits(), 5).holding_out(0.2)
+    assert stream.validating().tests == stream.held_out
+    nested = replace(stream, tests=tuple(accumulate(stream.tests, lambda *two: concatenate(two))), nested=True)
+    assert [len(test) for test in nested.validating().tests] == np.cumsum(
+        [len(out) for out in stream.held_out]
+    ).tolist()
+    with pytest.raises(UserError, match=r"set stream\.hold_out"):
+        split(digits(), 5).validating()
+
+
+def test_a_share_that_a_task_cannot_give_is_named() -> None:
+    with pytest.raises(UserError, match=r"stream\.hold_out is 0\.001"):
+        split(digits(), 5).holding_out(0.001)

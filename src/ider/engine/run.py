@@ -38,6 +38,7 @@ def running(config: RunConfig, seed: int, folder: Path, stream: Stream | None = 
         return
     torch.set_num_threads(config.engine.threads or torch.get_num_threads())
     stream = stream or build(config.stream, config.engine.data_dir)
+    stream = stream.validating() if config.evaluation.on == "held-out" else stream
     taught = stream.joined() if config.method.needs().joined else stream
     journey = _Journey(config, seed, folder, stream)
     try:

@@ -23,6 +23,9 @@ class StreamConfig:
     tasks: int = option(5, "number of tasks (of phases, for gcil)", least=1)
     sizes: tuple[int, ...] = option((), "classes of each task, for tasks of unequal size; empty: equal tasks", least=1)
     order_seed: int = option(NATURAL, "seed of a random class order; -1: the natural order", least=NATURAL)
+    hold_out: float = option(
+        0.0, "share of the training images kept from training: to choose settings or to calibrate on", least=0, most=0.9
+    )
     gcil: Sampler = field(default_factory=Sampler)
 
     def __post_init__(self) -> None:
@@ -35,5 +38,7 @@ def build(config: StreamConfig, data_dir: str = "") -> Stream:
     folder = Path(data_dir) if data_dir else None
     dataset = datasets.load(config.data, folder, config.image_size or None)
     if config.kind == "gcil":
-        return gcil(dataset, config.gcil, config.tasks)
-    return split(dataset, config.sizes or config.tasks, config.order_seed)
+        stream = gcil(dataset, config.gcil, config.tasks)
+    else:
+        stream = split(dataset, config.sizes or config.tasks, config.order_seed)
+    return stream.holding_out(config.hold_out) if config.hold_out else stream

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ider import randomness
 from ider.errors import UserError
 
 Images = NDArray[np.uint8]
@@ -48,13 +49,15 @@ class Task:
 class Stream:
     """Tasks to learn, a test set for each, and the name of every class.
 
-    In a `nested` stream each test set begins with the whole of the one before: all classes seen so far.
+    In a `nested` stream each test set begins with the whole of the one before: all classes seen so far. `held_out`
+    are images of each task that are kept from training (see `holding_out`).
     """
 
     tasks: tuple[Task, ...]
     tests: tuple[Task, ...]
     class_names: tuple[str, ...]
     nested: bool = False
+    held_out: tuple[Task, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.tasks or not self.tests:
@@ -88,7 +91,32 @@ class Stream:
         """The same data with all tasks as one; the tests stay apart."""
         return replace(self, tasks=(concatenate(self.tasks),))
 
+    def holding_out(self, share: float, seed: int = 0) -> "Stream":
+        """The same stream with a share of each task's images kept from training, class by class (rounded down)."""
+        parts = [
+            _divided(task, share, randomness.generator(seed, f"held out {t}")) for t, task in enumerate(self.tasks)
+        ]
+        return replace(self, tasks=tuple(kept for kept, _ in parts), held_out=tuple(out for _, out in parts))
+
+    def validating(self) -> "Stream":
+        """The same tasks with the held-out images in the place of the test sets, which are out of reach then."""
+        if not self.held_out:
+            raise UserError("this stream holds nothing out; set stream.hold_out to a share of the training images")
+        tests = tuple(accumulate(self.held_out, lambda *two: concatenate(two))) if self.nested else self.held_out
+        return replace(self, tests=tests)
+
 
 def concatenate(tasks: Sequence[Task]) -> Task:
     """One task of all the images of several."""
     return Task(np.concatenate([task.images for task in tasks]), np.concatenate([task.labels for task in tasks]))
+
+
+def _divided(task: Task, share: float, rng: np.random.Generator) -> tuple[Task, Task]:
+    """What of a task is learnt, and what is held out."""
+    shuffled = [rng.permutation(np.flatnonzero(task.labels == label)) for label in task.classes]
+    out = np.isin(np.arange(len(task)), np.concatenate([which[: int(share * len(which))] for which in shuffled]))
+    if out.all() or not out.any():
+        counts = ", ".join(str(len(which)) for which in shuffled)
+        raise UserError(f"stream.hold_out is {share}, but a task with {counts} images a class cannot give that share")
+    learnt, held = (Task(task.images[which], task.labels[which]) for which in (~out, out))
+    return learnt, held
