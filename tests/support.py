@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from torch import Tensor
 
-from ider import Learner, LearnerConfig, Task
+from ider import Learner, RunConfig, Task
 from ider.config import EngineConfig, ImageConfig, MemoryConfig, NetConfig, TrainConfig
 from ider.nets import NETS, Shape, TwoInputNet
 from ider.protocols import Method, Net
@@ -78,13 +78,13 @@ class LinearNet:
     """
 
     def __init__(self, head: Array, body: Array | None = None, teaches: bool = False) -> None:
-        body = np.eye(len(head)) if body is None else body
+        self.teaches, body = teaches, np.eye(len(head)) if body is None else body
         self.head, self.body = (torch.tensor(matrix, requires_grad=not teaches) for matrix in (head, body))
         self.seen: list[dict[str, int]] = []
 
     def encode(self, images: Parts) -> Parts:
         self.seen.append(dict(images.sizes))
-        return images
+        return images.like(images.rows.detach()) if self.teaches else images
 
     def decode(self, z: Parts, y: Parts | None = None, keep: Tensor | None = None) -> Answer:
         assert y is keep is None
@@ -174,7 +174,7 @@ def tiny_tasks(count: int, images: int = 20) -> list[Task]:
 def tiny_learner(method: Any, size: int = 10, classes: int = 4, seed: int = 0, **train: Any) -> Learner:
     """A learner whose tasks take seconds: a small net on the CPU, images cropped and mirrored, a few epochs."""
     train = {"epochs": 2, "batch": 5, "replay_batch": 4, "lr": 0.05} | train
-    config = LearnerConfig(
+    config = RunConfig(
         method=method,
         net=NetConfig(name="small-conv", width=4, split=1, classes=classes),
         memory=MemoryConfig(size=size),
