@@ -64,9 +64,9 @@ def test_by_hand() -> None:
     assert terms["current"].item() == pytest.approx((math.log(4) + math.log(2)) / 2)
 
 
-def test_in_the_first_task_nothing_is_masked() -> None:
-    labels = [0, 0, 1, 0, 1]
-    terms = terms_of(ERACE(), NET, None, a_batch(X, labels, [], [0, 1], current=5))
+@pytest.mark.parametrize("labels", [[0, 1, 2, 0, 1], [2, 2, 2, 2, 2], [0, 0, 0, 0, 0]])
+def test_in_the_first_task_nothing_is_masked(labels) -> None:
+    terms = terms_of(ERACE(), NET, None, a_batch(X, labels, [], [0, 1, 2], current=5))
     assert values(terms) == {"current": pytest.approx(ce(X[:5], np.array(labels)), rel=1e-6)}
 
 
