@@ -80,6 +80,21 @@ def test_the_policy_gives_the_counts_of_the_published_sampler() -> None:
             assert sorted(Counter(old.tolist()).values()) == sorted(count for count in counts.values() if count)
 
 
+def test_every_sample_of_a_class_has_the_same_chance_to_enter_and_to_stay() -> None:
+    """Four of ten enter, and two of these stay when another class comes: 0.4 and 0.2 for each of the ten."""
+    rounds, entered, stayed = 4000, np.zeros(10), np.zeros(10)
+    for seed in range(rounds):
+        rng = np.random.default_rng(seed)
+        none, zeros, ones = np.empty(0, np.int64), np.zeros(10, np.int64), np.ones(10, np.int64)
+        _, first = balanced(Candidates(none, zeros, {}, lambda: None), 4, rng)
+        stay, second = balanced(Candidates(zeros[:4], ones, {}, lambda: None), 4, rng)
+        assert len(stay) == len(second) == 2
+        entered[first] += 1
+        stayed[first[stay]] += 1
+    for counts, chance in ((entered, 0.4), (stayed, 0.2)):
+        assert np.abs(counts / rounds - chance).max() < 4 * (chance * (1 - chance) / rounds) ** 0.5
+
+
 def test_the_memory_takes_its_share_of_a_task_before_it_is_learnt_and_nothing_else_is_learnt() -> None:
     """10 slots: five of each of two classes, then two or three of each of four."""
     witness = Witness(GDumb())
