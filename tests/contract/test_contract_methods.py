@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ider import Learner, LearnerConfig, RunConfig, Task, UserError
 from ider.config import EngineConfig, MemoryConfig, NetConfig, TrainConfig, as_dict, from_dict
-from ider.methods import ER, METHODS, Finetune, Idempotent
+from ider.methods import BFP, DER, DERPP, ER, METHODS, Finetune, Idempotent, LwF
 from ider.nets import NETS, Shape, TwoInputNet, View
 from ider.protocols import Method
 from ider.types import CURRENT, Batch, LabelledViews, Needs, Outcome, Parts, Terms
@@ -34,6 +34,12 @@ VARIANTS: dict[str, Method] = {
     "er+id, memory only": Idempotent(current_weight=0.0),
     "er+id, no fixed point": Idempotent(current_weight=0.0, memory_weight=0.0),
     "finetune+id": Idempotent(base=Finetune()),
+    "der, no logits": DER(logit_weight=0.0),
+    "derpp, no logits": DERPP(logit_weight=0.0),
+    "bfp, logits only": BFP(replay_weight=0.0, feature_weight=0.0),
+    "bfp, no teacher": BFP(logit_weight=0.0, feature_weight=0.0),
+    "bfp+id, no features": Idempotent(base=BFP(feature_weight=0.0), teacher_statistics="running"),
+    "lwf, no distillation": LwF(distill_weight=0.0),
 }
 ALL = METHODS | VARIANTS
 

@@ -11,66 +11,24 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
-from scipy.special import log_softmax, softmax
-from support import batch_of, terms_of
+from scipy.special import softmax
+from support import Array, ByHand, batch_of, ce, terms_of, two_nets, values
 from torch import Tensor
 
 from ider.methods import ER, METHODS, Finetune, Idempotent
 from ider.methods.er import REPLAY
 from ider.methods.idempotence import DISTILL
-from ider.nets import NETS, Shape, TwoInputNet, View
+from ider.nets import TwoInputNet, View
 from ider.nets.norm import PartNorm2d
 from ider.protocols import Method
 from ider.types import CURRENT, Batch, Teacher
 
-Array = NDArray[np.float64]
 CLASSES = 5
 SIZES = {CURRENT: 6, REPLAY: 5, DISTILL: 4}
 
 
-class ByHand:
-    """The small net as formulas: conv, batch norm, ReLU, + label feature, conv (stride 2), batch norm, ReLU, linear."""
-
-    def __init__(self, net: TwoInputNet, statistics: str = "batch") -> None:
-        self.w = {name: value.detach().numpy().copy() for name, value in net.state_dict().items()}
-        self.statistics = statistics
-
-    def trunk(self, x: Array) -> Array:
-        return self._layer(x, "lower.0", 1)
-
-    def head(self, h: Array, u: Array) -> Array:
-        scores = u @ self.w["label.weight"].T + self.w["label.bias"]
-        feature = np.maximum(scores, 0.01 * scores)
-        out = self._layer(h + feature[:, :, None, None], "upper.0", 2)
-        return out.reshape(len(out), -1) @ self.w["head.weight"].T + self.w["head.bias"]
-
-    def _layer(self, x: Array, name: str, stride: int) -> Array:
-        windows = sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
-        out = np.einsum("nchwij,ocij->nohw", windows[:, :, ::stride, ::stride], self.w[f"{name}.conv.weight"])
-        norm = {key: self.w[f"{name}.norm.{key}"][:, None, None] for key in ("weight", "bias")}
-        if self.statistics == "batch":
-            mean, var = out.mean((0, 2, 3))[:, None, None], out.var((0, 2, 3))[:, None, None]
-        else:
-            mean, var = (self.w[f"{name}.norm.running_{key}"][:, None, None] for key in ("mean", "var"))
-        return np.maximum((out - mean) / np.sqrt(var + 1e-5) * norm["weight"] + norm["bias"], 0)
-
-
-def prior(rows: int) -> Array:
-    return np.full((rows, CLASSES), 1 / CLASSES)
-
-
-def ce(logits: Array, labels: NDArray[np.int64]) -> float:
-    return float(-log_softmax(logits, 1)[np.arange(len(labels)), labels].mean())
-
-
 def nets(seed: int = 0) -> tuple[TwoInputNet, TwoInputNet]:
-    """A net and an older one, in float64 so that only the reduction of the loss rounds."""
-    torch.manual_seed(seed)
-    net, old = (NETS["small-conv"](Shape((1, 6, 6), CLASSES, 4, 1, True)).double() for _ in range(2))
-    old.encode(torch.randn(20, 1, 6, 6, dtype=torch.float64))
-    return net, old
+    return two_nets(CLASSES, seed)
 
 
 def batch(method: Method, sizes: dict[str, int], coins: dict[str, float] | None = None) -> Batch:
@@ -91,7 +49,7 @@ def released(
 
     def answers(name: str) -> tuple[Array, Array]:
         x, y = step.images[name].numpy(), step.labels[name].numpy()
-        u = np.eye(CLASSES)[y] if name in one_hot else prior(len(x))
+        u = np.eye(CLASSES)[y] if name in one_hot else net.prior(len(x))
         h = net.trunk(x)
         y1 = net.head(h, u)
         return y1, net.head(h, softmax(y1, 1))
@@ -99,7 +57,7 @@ def released(
     def fixed_point(name: str) -> float:
         assert old is not None
         x = step.images[name].numpy()
-        a1 = net.head(net.trunk(x), prior(len(x)))
+        a1 = net.head(net.trunk(x), net.prior(len(x)))
         a2 = old.head(old.trunk(x), softmax(a1, 1))
         return float(((a1 - a2) ** 2).mean())
 
@@ -119,10 +77,6 @@ def released(
         if old is not None:
             found["fixed_point/distill"] = weights["mem"] * fixed_point(DISTILL)
     return found
-
-
-def values(terms: dict[str, Tensor]) -> dict[str, float]:
-    return {name: term.item() for name, term in terms.items()}
 
 
 RELEASED = {"mem": 0.5, "cur": 0.4, "rep": 0.5}
@@ -181,7 +135,7 @@ def test_mixed_er_is_one_mean_over_one_pass_of_the_joint_batch() -> None:
     net, _ = nets()
     step = batch(ER(), {CURRENT: 6, REPLAY: 5})
     by_hand = ByHand(net)
-    logits = by_hand.head(by_hand.trunk(step.images.rows.numpy()), prior(11))
+    logits = by_hand.head(by_hand.trunk(step.images.rows.numpy()), by_hand.prior(11))
     found = values(terms_of(ER(), View(net), None, step))
     assert found == {"all": pytest.approx(ce(logits, step.labels.rows.numpy()), rel=1e-6)}
 
@@ -193,7 +147,7 @@ def test_separate_parts_have_their_own_statistics(method: ER | Finetune) -> None
     by_hand, expected = ByHand(net), {}
     for name in step.images.sizes:
         x = step.images[name].numpy()
-        expected[name] = ce(by_hand.head(by_hand.trunk(x), prior(len(x))), step.labels[name].numpy())
+        expected[name] = ce(by_hand.head(by_hand.trunk(x), by_hand.prior(len(x))), step.labels[name].numpy())
     assert values(terms_of(method, View(net), None, step)) == pytest.approx(expected, rel=1e-6)
 
 

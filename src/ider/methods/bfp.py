@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from ider.losses import logit_mse
 from ider.methods.base import Supervised
-from ider.methods.der import LOGITS, RECALLED, STORED, recalled
-from ider.methods.derpp import replayed
+from ider.methods.der import RECALLED, STORED, recalled, to_recall
+from ider.methods.derpp import draws, replayed
 from ider.methods.er import REPLAY
 from ider.options import option, validate
 from ider.protocols import Net
@@ -33,13 +33,17 @@ class BFP(Supervised):
         validate(self)
 
     def needs(self) -> Needs:
-        """Three independent draws, stored logits, the net of the previous task, and the projection."""
-        recalls = (Draw(RECALLED),) if self.logit_weight else ()
+        """Three independent draws, stored logits, the net of the previous task, and the projection.
+
+        What weighs nothing is left out.
+        """
+        projects = (Draw(PROJECTED, later=True),) if self.feature_weight else ()
         return Needs(
-            draws=(*recalls, Draw(REPLAY), Draw(PROJECTED, later=True)),
+            draws=(*draws(self.logit_weight, self.replay_weight), *projects),
             stores=(STORED,) if self.logit_weight else (),
-            teacher=Teacher(statistics="running"),
-            side=Side(self.projection_lr, self.projection_momentum),
+            teacher=Teacher(statistics="running") if self.logit_weight or self.feature_weight else None,
+            side=Side(self.projection_lr, self.projection_momentum) if self.feature_weight else None,
+            policy="class-balanced",
         )
 
     def side(self, classes: int, features: int) -> nn.Module:
@@ -55,16 +59,19 @@ class BFP(Supervised):
         teacher = nets[1]
         if teacher is None:
             return recalled(self.logit_weight, first, batch)
-        parts = batch.images.pick(CURRENT, RECALLED, PROJECTED)
-        old = teacher.decode(teacher.encode(parts))
-        terms = {"features": self.feature_weight * self._distance(first.features, old.features, batch)}
-        if RECALLED in first.logits:
+        parts = batch.images.pick(*((CURRENT, PROJECTED) if self.feature_weight else ()), RECALLED)
+        if not parts.sizes:
+            return {}
+        old, terms = teacher.decode(teacher.encode(parts)), {}
+        if RECALLED in parts:
             terms[RECALLED] = self.logit_weight * logit_mse(first.logits[RECALLED], old.logits[RECALLED])
+        if self.feature_weight:
+            terms["features"] = self.feature_weight * self._distance(first.features, old.features, batch)
         return terms
 
     def kept(self, first: Answer) -> Mapping[str, Tensor]:
         """The logits of the augmented image, before the update."""
-        return {LOGITS: first.logits[CURRENT]} if self.logit_weight else {}
+        return to_recall(self.logit_weight, first)
 
     def _distance(self, features: Parts, old: Parts, batch: Batch) -> Tensor:
         """The length of what the projection leaves, by the root of the dimension, mean over current and drawn rows."""

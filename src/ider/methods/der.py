@@ -19,14 +19,16 @@ STORED = Field(LOGITS, per_class=True)
 class DER(Supervised):
     """Cross-entropy on the current batch, and the distance of today's logits to the stored ones on a memory batch."""
 
-    logit_weight: float = option(0.3, "weight of the distance to the stored logits (alpha)", least=0)
+    logit_weight: float = option(
+        0.3, "weight of the distance to the stored logits (alpha); 0: none are stored", least=0
+    )
 
     def __post_init__(self) -> None:
         validate(self)
 
     def needs(self) -> Needs:
         """A draw from the memory, and logits stored with each sample."""
-        return Needs(draws=(Draw(RECALLED),), stores=(STORED,))
+        return Needs(draws=(Draw(RECALLED),), stores=(STORED,)) if self.logit_weight else Needs()
 
     def supervised(self, logits: Parts, batch: Batch) -> Terms:
         """Cross-entropy over all classes on the current batch."""
@@ -38,7 +40,12 @@ class DER(Supervised):
 
     def kept(self, first: Answer) -> Mapping[str, Tensor]:
         """The logits of the augmented image, before the update."""
-        return {LOGITS: first.logits[CURRENT]}
+        return to_recall(self.logit_weight, first)
+
+
+def to_recall(weight: float, first: Answer) -> Mapping[str, Tensor]:
+    """The current logits, which are stored if they will be compared with."""
+    return {LOGITS: first.logits[CURRENT]} if weight else {}
 
 
 def recalled(weight: float, first: Answer, batch: Batch) -> Terms:

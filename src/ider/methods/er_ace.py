@@ -18,7 +18,7 @@ class ERACE(Supervised):
     labelled = (CURRENT, REPLAY)
 
     def needs(self) -> Needs:
-        """A draw from the memory from the second task on; labels must come in ascending order, and never again."""
+        """A draw from the memory from the second task on; classes must not come again."""
         return Needs(draws=(Draw(REPLAY, later=True),), disjoint=True)
 
     def supervised(self, logits: Parts, batch: Batch) -> Terms:
@@ -30,10 +30,12 @@ class ERACE(Supervised):
         return terms
 
     def _allowed(self, batch: Batch) -> Tensor:
-        """The classes of the batch; from the highest class so far on all, unless that is the last; in task one all."""
-        seen, labels = batch.classes.seen, batch.labels[CURRENT]
-        number = torch.arange(len(seen), device=seen.device)
-        present = torch.zeros_like(seen).index_fill(0, labels, True)
-        highest = (number * seen).max()
-        to_come = (number >= highest) & (highest < len(seen) - 1)
-        return present | to_come | ~batch.classes.past.any()
+        """The classes of the batch, and, while some are yet to come, those and the task's last; in task one all.
+
+        As published, but that there "to come" are all numbers above the highest seen: the same if they come in order.
+        """
+        classes, labels = batch.classes, batch.labels[CURRENT]
+        to_come, number = ~classes.seen, torch.arange(len(classes.seen), device=labels.device)
+        present = torch.zeros_like(to_come).index_fill(0, labels, True)
+        last = (number == (number * classes.current).max()) & to_come.any()
+        return present | to_come | last | ~classes.past.any()

@@ -21,7 +21,7 @@ class LwF(Supervised):
 
     def needs(self) -> Needs:
         """The net of the previous task."""
-        return Needs(teacher=Teacher(statistics="running"))
+        return Needs(teacher=Teacher(statistics="running") if self.distill_weight else None)
 
     def supervised(self, logits: Parts, batch: Batch) -> Terms:
         """Cross-entropy on the current batch, among past and current classes."""
@@ -30,7 +30,7 @@ class LwF(Supervised):
     def further(self, first: Answer, nets: tuple[Net, Net | None], batch: Batch) -> Terms:
         """From the second task on: the cross-entropy of the old net's distribution over the past classes."""
         teacher = nets[1]
-        if teacher is None:
+        if teacher is None or not self.distill_weight:
             return {}
         old = teacher.decode(teacher.encode(batch.images.pick(CURRENT))).logits[CURRENT]
         term = distillation(first.logits[CURRENT], old, batch.classes.past, self.temperature)
