@@ -263,6 +263,8 @@ class Learner:
     def _meet(self, task: Task) -> None:
         """Take note of the task's classes; the head of net and teacher grows alike if it is too narrow for them."""
         self.book.meet(task.classes, self.tasks_learned, self.method.needs().disjoint)
+        if self.method.needs().exemplars:
+            self.book.find_room(self.config.memory.size, self.config.net.classes)
         needed = self.seen[-1] + 1
         if self.net.classes < needed:
             self.model.grow(needed)

@@ -95,5 +95,5 @@ class LUCIR(Supervised):
         others = cosines.masked_fill(classes.past, -torch.inf)
         nearest = others.topk(min(self.rivals, len(classes.past)), dim=1).values
         short = (self.margin - own + nearest).clamp(min=0)
-        old = classes.past[labels]
-        return (short * old[:, None]).sum() / (old.sum() * short.shape[1]).clamp(min=1)
+        old, rivals = classes.past[labels], (~classes.past).sum().clamp(max=short.shape[1])
+        return (short * old[:, None]).sum() / (old.sum() * rivals).clamp(min=1)
