@@ -27,7 +27,13 @@ def tasks(*sizes: int, each: int = 12, seed: int = 0) -> list[Task]:
 
 
 def a_learner(
-    method: Method, size: int = 20, classes: int = 6, policy: str = "auto", seed: int = 0, **train: float
+    method: Method,
+    size: int = 20,
+    classes: int = 6,
+    policy: str = "auto",
+    seed: int = 0,
+    augmented: bool = True,
+    **train: float,
 ) -> Learner:
     """A small net; labels enter as a second input if the method wants that."""
     return Learner(
@@ -36,7 +42,7 @@ def a_learner(
             net=NetConfig(name="small-conv", width=4, classes=classes, label_input=method.needs().second_input),
             memory=MemoryConfig(size=size, policy=policy),
             train=dataclasses.replace(TrainConfig(epochs=2, batch=8, replay_batch=8, lr=0.05), **train),
-            images=ImageConfig(mean=(0.3,), std=(0.25,), pad=1, flip=True),
+            images=ImageConfig(mean=(0.3,), std=(0.25,), pad=int(augmented), flip=augmented),
             engine=EngineConfig(device="cpu", precision="fp32", threads=1),
         ),
         seed,

@@ -118,7 +118,7 @@ def test_a_flip_alone() -> None:
 
 
 def test_a_crop_by_hand() -> None:
-    """A fifth of 10 x 10 pixels, 4 x 4 after rounding, from row 6 and column 0 on: each edge pixel covers 2.5 pixels."""
+    """A fifth of 10 x 10 pixels, 4 x 4 after rounding, from row 6 and column 0 on: each becomes 2.5 pixels wide."""
     ramp = np.tile(np.arange(10, dtype=np.uint8) * 10, (10, 1))[None, None].repeat(3, 1)
     found = views(ramp, STILL | {"area": 0.0, "top": 0.9999, "left": 0.0})[0] * 255
     middle = [0, 1, 5, 9, 13, 17, 21, 25, 29, 30]
