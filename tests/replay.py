@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from ider import Learner, Task
-from ider.config import EngineConfig, ImageConfig, LearnerConfig, MemoryConfig, NetConfig, TrainConfig
+from ider.config import EngineConfig, ImageConfig, MemoryConfig, NetConfig, RunConfig, TrainConfig
 from ider.protocols import Method
 
 SIDE = 6
@@ -37,7 +37,7 @@ def a_learner(
 ) -> Learner:
     """A small net; labels enter as a second input if the method wants that."""
     return Learner(
-        LearnerConfig(
+        RunConfig(
             method=method,
             net=NetConfig(name="small-conv", width=4, classes=classes, label_input=method.needs().second_input),
             memory=MemoryConfig(size=size, policy=policy),
