@@ -120,6 +120,29 @@ def test_each_learns_the_rows_that_are_lit(name: str) -> None:
     assert min(right) > 0.7, right
 
 
+@pytest.mark.parametrize("name", ["bic", "lucir"])
+def test_interrupted_while_it_fits_it_can_be_told_to_learn_the_task_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, stopped = (a_learner(METHODS[name], size=12, epochs=1) for _ in range(2))
+    first, second = tasks(2, 2)
+    for learner in (whole, stopped):
+        learner.learn(first)
+    whole.learn(second)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ider.engine.desk.Desk.fit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stopped.learn(second)
+    stopped.learn(second)
+    ours, theirs = (learner.model.tensors() for learner in (stopped, whole))
+    assert stopped.slots.labels.tolist() == whole.slots.labels.tolist()
+    assert all(torch.equal(values, theirs[key]) for key, values in ours.items())
+
+
 class Witness:
     """A method that notes the classes that each step learns from, and the slots that it reads."""
 

@@ -75,15 +75,19 @@ def test_what_it_asks_for() -> None:
     assert (needs.hold_out, needs.draws, needs.disjoint) == (0.2, (), True)
 
 
-def test_before_a_task_the_correction_goes_over_to_the_old_net() -> None:
-    held = state()
-    held[GAIN][3], held[OFFSET][3] = 0.7, 0.1
-    gain, offset = held[GAIN].clone(), held[OFFSET].clone()
-    BiC().before_task(Hand(state=held))
-    assert torch.equal(held[OLD_GAIN], gain)
-    assert torch.equal(held[OLD_OFFSET], offset)
-    assert (held[GAIN] == 1).all()
-    assert (held[OFFSET] == 0).all()
+@pytest.mark.parametrize("times", [1, 2])
+def test_from_a_task_s_beginning_only_the_old_net_is_corrected(times: int) -> None:
+    """Also if a task was given up before its first step, and another one begun."""
+    desk = a_desk()
+    BiC(fit_epochs=3, fit_lr=0.01).after_task(desk)
+    gain, offset = desk.state[GAIN].clone(), desk.state[OFFSET].clone()
+    assert (gain != 1).any()
+    for _ in range(times):
+        BiC().before_task(desk)
+    assert torch.equal(desk.state[OLD_GAIN], gain)
+    assert torch.equal(desk.state[OLD_OFFSET], offset)
+    assert (desk.state[GAIN] == 1).all()
+    assert (desk.state[OFFSET] == 0).all()
 
 
 class Desk(Hand):
