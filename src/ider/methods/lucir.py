@@ -83,7 +83,7 @@ class LUCIR(Supervised):
         def loss(images: Parts, labels: Tensor) -> Tensor:
             with torch.no_grad():
                 features = desk.net.decode(desk.net.encode(images)).features.rows.float()
-            logits = desk.head(features)
+            logits = desk.head(features).float()
             margins = self._margins(logits / desk.head.get_parameter("scale"), labels, desk.classes)
             return cross_entropy(logits, labels) + self.margin_weight * margins
 
