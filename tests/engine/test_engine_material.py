@@ -71,6 +71,16 @@ def test_as_many_old_as_new_samples_are_held_out_and_never_learnt(
         assert len(old) == min(round(share * filled), size // 2)
 
 
+@pytest.mark.parametrize("source", ["task", "memory"])
+@pytest.mark.parametrize("filled", [0, 10])
+def test_what_is_held_out_is_learnt_from_no_source(source: str, filled: int) -> None:
+    made = material(Needs(memory="tasks", learns_from=source, hold_out=0.5), filled=filled)
+    out, learnt = numbers(made.held_out.images), numbers(made.learnt.images)
+    assert not set(out) & set(learnt)
+    assert learnt
+    assert bool(out) is (filled > 0)
+
+
 def test_each_remembered_sample_has_the_same_chance_to_be_held_out() -> None:
     needs, trials = Needs(memory="tasks", learns_from="task and memory", hold_out=0.3), 1500
     old, new = np.zeros(10), np.zeros(20)

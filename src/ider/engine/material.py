@@ -27,12 +27,12 @@ class Material:
     @cached_property
     def learnt(self) -> Task:
         """What the epochs go through."""
-        if self.needs.learns_from == "task":
-            return self.task
-        old = self._remembered(~self.past_out)
+        new = self.task
+        if self.new_out.any():
+            new = Task(self.task.images[~self.new_out], self.task.labels[~self.new_out])
+        old = self._remembered(~self.past_out) if self.needs.learns_from != "task" else None
         if self.needs.learns_from == "memory":
-            return old or self.task
-        new = Task(self.task.images[~self.new_out], self.task.labels[~self.new_out])
+            return old or new
         return concatenate([new, old]) if old else new
 
     @property
