@@ -240,6 +240,7 @@ class Needs:
     learns_from: Literal["task", "task and memory", "memory"] = "task"  # what an epoch goes through
     hold_out: float = 0.0  # share of the memory, and as many of the task's images, kept from training
     disjoint: bool = False  # a class must not come again
+    exemplars: bool = False  # the memory must have a slot for each class
     after_epochs: bool = False  # the hook after each epoch is called
 
 

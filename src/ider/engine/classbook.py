@@ -41,6 +41,15 @@ class ClassBook:
             raise UserError(f"classes {again} come again, and this method is not defined for that; choose another one")
         self.task_of = known | {label: task for label in classes if label not in known}
 
+    def find_room(self, slots: int, width: int) -> None:
+        """Refuse a memory without a slot for each class that has come or is known to come."""
+        classes = max(len(self.task_of), width)
+        if slots < classes:
+            raise UserError(
+                f"memory.size is {slots}, but this method needs a sample of each of {classes} classes; "
+                f"it must be at least {classes}"
+            )
+
     def open(self, current: Sequence[int], task: int, width: int) -> None:
         """Say which classes are past and which are current, in place where the head has kept its width."""
         block = sum(number == 0 for number in self.task_of.values())

@@ -263,6 +263,8 @@ class Learner:
     def _meet(self, task: Task) -> None:
         """Take note of the task's classes; the head of net and teacher grows alike if it is too narrow for them."""
         self.book.meet(task.classes, self.tasks_learned, self.method.needs().disjoint)
+        if self.method.needs().exemplars:
+            self.book.find_room(self.config.memory.size, self.config.net.classes)
         needed = self.seen[-1] + 1
         if self.net.classes < needed:
             self.model.grow(needed)
@@ -277,8 +279,10 @@ class Learner:
         fresh = partial(self.model.fresh_net, f"weights {self.tasks_learned}")
         notes = Notes(self.model.state, self.book.classes, self.book.task_of)
         desk = Desk(self.config, self.net, self.memory, self.slots, notes, (task, held_out), self._rng(when), fresh)
-        hook(desk)
-        self.slots = desk.slots
+        try:
+            hook(desk)
+        finally:  # if it is interrupted the books still agree with the memory
+            self.slots = desk.slots
 
     def _load(self, task: Task) -> None:
         """Bring the task to the device; where it fits into the place of the one before, what is captured stays so."""

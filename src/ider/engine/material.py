@@ -13,24 +13,26 @@ from ider.types import Needs, Samples
 class Material:
     """A task and what of the memory is learnt along with it, as the method needs it; fixed before the first epoch.
 
-    With `Needs.hold_out`, each remembered sample is kept from training with that chance, and as many of the task's.
+    With `Needs.hold_out`, each remembered sample is kept from training with that chance, and as many of the task's; but
+    no more than half of the task.
     """
 
     def __init__(self, task: Task, memory: MemoryStore, filled: int, needs: Needs, rng: np.random.Generator) -> None:
         self.task, self.memory, self.filled, self.needs = task, memory, filled, needs
-        self.past_out = rng.random(filled) < needs.hold_out
-        self.new_out = np.zeros(len(task), bool)
-        self.new_out[rng.permutation(len(task))[: self.past_out.sum()]] = True
+        old, new = np.flatnonzero(rng.random(filled) < needs.hold_out), rng.permutation(len(task))
+        old = rng.permutation(old)[: len(task) // 2]
+        self.past_out, self.new_out = np.zeros(filled, bool), np.zeros(len(task), bool)
+        self.past_out[old] = self.new_out[new[: len(old)]] = True
 
     @cached_property
     def learnt(self) -> Task:
         """What the epochs go through."""
-        if self.needs.learns_from == "task":
-            return self.task
-        old = self._remembered(~self.past_out)
+        new = self.task
+        if self.new_out.any():
+            new = Task(self.task.images[~self.new_out], self.task.labels[~self.new_out])
+        old = self._remembered(~self.past_out) if self.needs.learns_from != "task" else None
         if self.needs.learns_from == "memory":
-            return old or self.task
-        new = Task(self.task.images[~self.new_out], self.task.labels[~self.new_out])
+            return old or new
         return concatenate([new, old]) if old else new
 
     @property

@@ -13,6 +13,7 @@ import torch
 
 from ider.config import RunConfig, as_dict, run_id
 from ider.engine import evaluate
+from ider.engine.classbook import ClassBook
 from ider.engine.device import device_name
 from ider.engine.learner import Learner, Progress
 from ider.errors import RunError
@@ -40,6 +41,7 @@ def running(config: RunConfig, seed: int, folder: Path, stream: Stream | None = 
     stream = stream or build(config.stream, config.engine.data_dir)
     stream = stream.validating() if config.evaluation.on == "held-out" else stream
     taught = stream.joined() if config.method.needs().joined else stream
+    _check(config, taught)
     journey = _Journey(config, seed, folder, stream)
     try:
         journey.set_out()
@@ -55,6 +57,15 @@ def running(config: RunConfig, seed: int, folder: Path, stream: Stream | None = 
     journey.learner.save(folder / MODEL)
     write_json(folder / RECORD, record)
     (folder / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _check(config: RunConfig, stream: Stream) -> None:
+    """Refuse before the first step a stream that the method cannot go through to its end."""
+    needs, book = config.method.needs(), ClassBook(torch.device("cpu"))
+    for number, task in enumerate(stream.tasks):
+        book.meet(task.classes, number, needs.disjoint)
+    if needs.exemplars:
+        book.find_room(config.memory.size, stream.classes)
 
 
 class _Journey:

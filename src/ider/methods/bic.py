@@ -61,12 +61,9 @@ class BiC(Supervised):
         return {"distill": self._distilled_share(batch) * self.temperature**2 * term}
 
     def before_task(self, desk: Desk) -> None:
-        """The correction stays with the old net, and the net starts without."""
-        state = desk.state
-        state[OLD_GAIN].copy_(state[GAIN])
-        state[OLD_OFFSET].copy_(state[OFFSET])
-        state[GAIN].fill_(1)
-        state[OFFSET].zero_()
+        """The net starts without a correction; the old net keeps its own."""
+        desk.state[GAIN].fill_(1)
+        desk.state[OFFSET].zero_()
 
     def after_task(self, desk: Desk) -> None:
         """Fit the correction on what was held out, then refill the memory."""
@@ -81,8 +78,10 @@ class BiC(Supervised):
 
         desk.fit(desk.held_out, torch.optim.Adam([gain, offset], lr=self.fit_lr), self.fit_epochs, loss)
         with torch.no_grad():
-            desk.state[GAIN].copy_(torch.where(current, gain, 1.0))
-            desk.state[OFFSET].copy_(torch.where(current, offset, 0.0))
+            for name in (GAIN, OLD_GAIN):
+                desk.state[name].copy_(torch.where(current, gain, 1.0))
+            for name in (OFFSET, OLD_OFFSET):
+                desk.state[name].copy_(torch.where(current, offset, 0.0))
         desk.refill(desk.choose())
 
     def predict(self, logits: Tensor, features: Tensor, state: Mapping[str, Tensor]) -> Tensor:

@@ -23,7 +23,11 @@ class ICaRL(Supervised):
     def needs(self) -> Needs:
         """The net of the previous task, and a memory of exemplars that is learnt along with the task."""
         return Needs(
-            teacher=Teacher(statistics="running"), memory="tasks", policy="herding", learns_from="task and memory"
+            teacher=Teacher(statistics="running"),
+            memory="tasks",
+            policy="herding",
+            learns_from="task and memory",
+            exemplars=True,
         )
 
     def state(self, weights: Mapping[str, Tensor], classes: int, features: int) -> Mapping[str, Tensor]:

@@ -83,7 +83,7 @@ class LUCIR(Supervised):
         def loss(images: Parts, labels: Tensor) -> Tensor:
             with torch.no_grad():
                 features = desk.net.decode(desk.net.encode(images)).features.rows.float()
-            logits = desk.head(features)
+            logits = desk.head(features).float()
             margins = self._margins(logits / desk.head.get_parameter("scale"), labels, desk.classes)
             return cross_entropy(logits, labels) + self.margin_weight * margins
 
@@ -95,5 +95,5 @@ class LUCIR(Supervised):
         others = cosines.masked_fill(classes.past, -torch.inf)
         nearest = others.topk(min(self.rivals, len(classes.past)), dim=1).values
         short = (self.margin - own + nearest).clamp(min=0)
-        old = classes.past[labels]
-        return (short * old[:, None]).sum() / (old.sum() * short.shape[1]).clamp(min=1)
+        old, rivals = classes.past[labels], (~classes.past).sum().clamp(max=short.shape[1])
+        return (short * old[:, None]).sum() / (old.sum() * rivals).clamp(min=1)

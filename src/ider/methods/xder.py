@@ -18,7 +18,7 @@ from ider.methods.der import LOGITS, RECALLED, STORED, recalled
 from ider.methods.er import REPLAY
 from ider.options import option, validate
 from ider.protocols import Desk, Net
-from ider.types import CURRENT, Answer, Batch, Draw, Field, Needs, Parts, Terms, Views
+from ider.types import CURRENT, Answer, Batch, Classes, Draw, Field, Needs, Parts, Terms, Views
 
 COUNTER = "counter"
 IN_A_VIEW_BATCH = 64
@@ -102,11 +102,14 @@ class XDER(Supervised):
         desk.stored(COUNTER).zero_()
 
     def graft(self, old: Tensor, new: Tensor, labels: Tensor, where: Tensor) -> Tensor:
-        """`old` logits with the `new` ones of some classes, scaled down in rows where they exceed the true class's."""
+        """`old` logits with the `new` ones of some classes, scaled down in rows where they exceed the true class's.
+
+        Where that is not positive, such a factor would turn signs and know no bound: there they are shifted down to it.
+        """
         true = old.gather(1, labels[:, None])
         most = new.masked_fill(~where, -torch.inf).amax(1, keepdim=True)
-        scaled = torch.where(most > true, new * (self.graft_factor * true / most), new)
-        return torch.where(where, scaled, old)
+        lowered = torch.where(true > 0, new * (self.graft_factor * true / most), new - (most - true))
+        return torch.where(where, torch.where(most > true, lowered, new), old)
 
     def _past_margin(self, logits: Tensor, batch: Batch) -> Tensor:
         """On current images the present head must be more probable than any past class; nothing in the first task."""
@@ -121,9 +124,14 @@ class XDER(Supervised):
         names = [name for name in (CURRENT, RECALLED, REPLAY) if name in logits]
         rows, labels = logits.pick(*names).rows.float(), batch.labels.pick(*names).rows
         future = rows.masked_fill(batch.classes.seen, -torch.inf).amax(1)
-        block = torch.arange(rows.shape[1], device=rows.device) // batch.classes.block
-        own = rows.masked_fill(block != (labels // batch.classes.block)[:, None], -torch.inf).amax(1)
+        own = rows.masked_fill(~self._own_head(labels, batch.classes), -torch.inf).amax(1)
         return _mean_of_positive((future + self.margin - own).masked_fill(self._twice(logits, batch), 0))
+
+    def _own_head(self, labels: Tensor, classes: Classes) -> Tensor:
+        """For each row the classes of its own task: the present one's, or the past ones in its block."""
+        block = torch.arange(len(classes.past), device=labels.device) // classes.block
+        past = (block == block[labels][:, None]) & classes.past
+        return torch.where(classes.current[labels][:, None], classes.current, past)
 
     def _twice(self, logits: Parts, batch: Batch) -> Tensor:
         """The replayed rows whose slot was recalled as well: they count once."""
@@ -141,7 +149,8 @@ class XDER(Supervised):
         directions = F.normalize(heads, dim=2)
         similar = (directions @ directions.transpose(1, 2)).float() / self.contrast_temperature
         itself = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
-        log_p = similar - similar.masked_fill(itself, -torch.inf).logsumexp(2, keepdim=True)
+        # The least number, not minus infinity, which a single row without another would turn into NaN.
+        log_p = similar - similar.masked_fill(itself, torch.finfo(similar.dtype).min).logsumexp(2, keepdim=True)
         alike = (labels[:, None] == labels) & ~itself
         of_rows = -(log_p * alike).sum(2) / alike.sum(1).clamp(min=1)
         of_heads = of_rows.sum(1) / views  # the mean over an image's views, summed over images

@@ -9,19 +9,18 @@ from torch import Tensor, nn
 
 
 class CosineHead(nn.Module):
-    """The cosine between features and a vector a class, times one learnt scale (LUCIR).
+    """The cosine between features and a given vector a class, times one learnt scale (LUCIR).
 
     Only the classes of the mask `learning` learn, and the scale.
     """
 
     learning: Tensor
 
-    def __init__(self, features: int, classes: int) -> None:
+    def __init__(self, weight_CD: Tensor) -> None:
         super().__init__()
-        bound = features**-0.5
-        self.weight = nn.Parameter(torch.empty(classes, features).uniform_(-bound, bound))
-        self.scale = nn.Parameter(torch.ones(()))
-        self.register_buffer("learning", torch.ones(classes, dtype=torch.bool))
+        self.weight = nn.Parameter(weight_CD)
+        self.scale = nn.Parameter(weight_CD.new_ones(()))
+        self.register_buffer("learning", torch.ones(len(weight_CD), dtype=torch.bool, device=weight_CD.device))
 
     @property
     def out_features(self) -> int:
@@ -42,8 +41,11 @@ Head = nn.Linear | CosineHead
 
 
 def make_head(kind: str, features: int, classes: int) -> Head:
-    """A `linear` or a `cosine` head."""
-    return CosineHead(features, classes) if kind == "cosine" else nn.Linear(features, classes)
+    """A `linear` or a `cosine` head, both drawn alike."""
+    if kind == "linear":
+        return nn.Linear(features, classes)
+    bound = features**-0.5
+    return CosineHead(torch.empty(classes, features).uniform_(-bound, bound))
 
 
 @torch.no_grad()
@@ -55,8 +57,7 @@ def grown(head: Head, classes: int, generator: torch.Generator) -> Head:
     weight = torch.cat([head.weight, rows[:, :-1]])
     if isinstance(head, nn.Linear):
         return linear(weight, torch.cat([head.bias, rows[:, -1]]), head.weight.requires_grad)
-    new = CosineHead(features, classes).to(weight.device)
-    new.weight.copy_(weight)
+    new = CosineHead(weight)
     new.scale.copy_(head.scale)
     new.learning[:old] = head.learning
     return new.requires_grad_(head.weight.requires_grad)
