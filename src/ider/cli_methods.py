@@ -1,0 +1,62 @@
+"""What the command line knows of methods: names that may be files of the user's own, the list, and `check-method`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from ider.console import guarded, out, say
+from ider.errors import RunError, UserError
+from ider.methods import METHODS
+from ider.methods.files import parse
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method", "-m", help="The file of a method of your own, FILE.py:CLASS, if that is in it; repeatable."
+    ),
+]
+
+
+def in_a_file(name: str) -> bool:
+    """Whether a name is that of a file and a class in it."""
+    return parse(name) is not None
+
+
+def typed(name: str) -> str:
+    """A name from the command line as the library knows it; of a file, once that has been run."""
+    return METHODS.load(name) if in_a_file(name) else name
+
+
+def run_files(names: list[str]) -> None:
+    """Run the files of methods that a folder names: that it names them is not enough."""
+    for name in names:
+        if not in_a_file(name):
+            raise UserError(f"--method is {name!r}; here it takes the file of a method of your own, FILE.py:CLASS")
+        typed(name)
+
+
+def listed() -> list[dict[str, Any]]:
+    """All methods, those of installed packages included."""
+    return [
+        {"method": name, "what it is": (type(method).__doc__ or "").partition("\n")[0]}
+        for name, method in METHODS.everything().items()
+    ]
+
+
+@guarded
+def check_method(
+    method: Annotated[str, typer.Argument(help="A method (see: ider list methods), or your own: FILE.py:CLASS.")],
+) -> None:
+    """Look whether a method keeps the contract that the engine relies on, and say what is wrong with it."""
+    from ider.contract import check  # which builds nets
+
+    name, wrong, count = METHODS.load(method), 0, 0
+    for finding in check(METHODS[name]):
+        count, wrong = count + 1, wrong + bool(finding.wrong)
+        out.print("[red]wrong[/red]" if finding.wrong else "[green]right[/green]", end="  ")
+        say(finding.title)
+        if finding.wrong:
+            say(f"       {finding.wrong}")
+    if wrong:
+        raise RunError(f"{name}: {wrong} of {count} checks say that something is wrong")
+    say(f"{name}: all {count} checks passed")
