@@ -1,14 +1,30 @@
 """What tests of methods share: a batch as the engine would make it, with as much in it as a test wants to say."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
 
 from ider.contract.stage import batch_of, classes_of
+from ider.methods import METHODS
 from ider.protocols import Method, Net
 from ider.types import Answer, Batch, Parts, Terms
 
-__all__ = ["Hand", "answer_of", "batch_of", "classes_of", "terms_of"]
+__all__ = ["Hand", "answer_of", "batch_of", "classes_of", "methods_as_before", "terms_of"]
+
+
+@contextmanager
+def methods_as_before() -> Iterator[None]:
+    """Within, methods may become known; afterwards they are not."""
+    known, origins = dict(METHODS), dict(METHODS.origins)
+    try:
+        yield
+    finally:
+        METHODS.clear()
+        METHODS.update(known)
+        METHODS.origins.clear()
+        METHODS.origins.update(origins)
 
 
 def answer_of(z: Parts, logits: Tensor) -> Answer:

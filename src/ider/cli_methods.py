@@ -1,10 +1,11 @@
 """What the command line knows of methods: names that may be files of the user's own, the list, and `check-method`."""
 
+import warnings
 from typing import Annotated, Any
 
 import typer
 
-from ider.console import guarded, out, say
+from ider.console import err, guarded, out, say
 from ider.errors import RunError, UserError
 from ider.methods import METHODS
 from ider.methods.files import parse
@@ -36,10 +37,15 @@ def run_files(names: list[str]) -> None:
 
 
 def listed() -> list[dict[str, Any]]:
-    """All methods, those of installed packages included."""
+    """All methods, those of installed packages included; a package that is broken is told of in one line."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        methods = METHODS.everything()
+    for warning in told:
+        err.print(f"ider: {warning.message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     return [
         {"method": name, "what it is": (type(method).__doc__ or "").partition("\n")[0]}
-        for name, method in METHODS.everything().items()
+        for name, method in methods.items()
     ]
 
 

@@ -55,9 +55,7 @@ class Registry(dict[str, Method]):
         for point in _entry_points():
             try:
                 if point.name in self.own:
-                    raise UserError(
-                        f"the package {_package(point)} has a method {point.name!r}, and so has ider: its own"
-                    )
+                    raise UserError(f"the package {_package(point)} names a method {point.name!r}, as ider does")
                 self._get(point.name)
             except UserError as error:
                 warnings.warn(f"{error} (left out)", stacklevel=2)
@@ -110,7 +108,8 @@ def _loaded(point: "EntryPoint") -> Method:
     try:
         return made(point.load(), point.name)
     except (Exception, SystemExit) as error:
-        raise UserError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+        text = str(error).partition("\n")[0]
+        raise UserError(f"{where} cannot be loaded: {type(error).__name__}: {text}") from error
 
 
 def _package(point: "EntryPoint") -> str:
