@@ -20,7 +20,6 @@ from ider.engine.device import resolve
 from ider.errors import UserError, unknown
 from ider.methods import METHODS
 from ider.progress import Display
-from ider.protocols import Method
 from ider.recipes import BENCHMARKS, recipe, recipes
 from ider.records import Summary, load_records
 from ider.settings import overlay, override, override_all, settings, to_toml
@@ -339,18 +338,11 @@ def _recipes(benchmark: str | None) -> list[dict[str, Any]]:
             "epochs": config.train.epochs,
             "lr": config.train.lr,
             "policy": config.memory.policy,
-            "method": _described(config.method),
+            "method": cli_methods.described(config.method),
         }
         for name, size in rows
         for config in recipes(name, size).values()
     ]
-
-
-def _described(method: Method) -> str:
-    """A method's name, and the settings in which it differs from the one of that name."""
-    (_, name, _), *own = settings(method, METHODS)
-    usual = {path: value for path, value, _ in settings(METHODS[name], METHODS)}
-    return " ".join([name, *(f"{path}={value}" for path, value, _ in own if value != usual[path])])
 
 
 def _settings(config: RunConfig) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ from ider.console import err, guarded, out, say
 from ider.errors import RunError, UserError
 from ider.methods import METHODS
 from ider.methods.files import parse
+from ider.protocols import Method
+from ider.settings import settings
 
 Files = Annotated[
     list[str] | None,
@@ -47,6 +49,13 @@ def listed() -> list[dict[str, Any]]:
         {"method": name, "what it is": (type(method).__doc__ or "").partition("\n")[0]}
         for name, method in methods.items()
     ]
+
+
+def described(method: Method) -> str:
+    """A method's name, and the settings in which it differs from the one of that name."""
+    (_, name, _), *own = settings(method, METHODS)
+    usual = {path: value for path, value, _ in settings(METHODS[name], METHODS)}
+    return " ".join([name, *(f"{path}={value}" for path, value, _ in own if value != usual[path])])
 
 
 @guarded

@@ -3,7 +3,7 @@
 import pytest
 
 from ider.contract import CHECKS, check
-from ider.contract.form import _variations
+from ider.contract.form import variations
 from ider.contract.stage import LATER, PHASES, stage
 from ider.methods import ER, METHODS, OWN, Finetune, Idempotent
 from ider.protocols import Method
@@ -50,7 +50,7 @@ def test_the_phases_are_as_different_as_training_makes_them() -> None:
 
 
 def test_settings_are_varied_one_by_one() -> None:
-    found = list(_variations(Idempotent()))
+    found = list(variations(Idempotent()))
     assert len(found) == 8  # of nine, mixed with ER underneath is refused
     assert Idempotent(base=ER(mixed=False, replay_weight=0.8125)) in found
     assert Idempotent(distance="kl") in found

@@ -27,6 +27,7 @@ def test_the_guide_to_a_method_works(capsys: pytest.CaptureFixture[str], tmp_pat
     """The file, every command, the code from Python, and the mistake that is shown; figures are others' business."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ider.analysis.figures.draw_all", lambda folder: [])
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # runs in turn: processes side by side are tested elsewhere
     method, in_python = code_of("docs/add-a-method.md")
     assert len(method.splitlines()) < 40
     file = tmp_path / "my_method.py"

@@ -56,7 +56,7 @@ def needs(method: Method) -> None:
 
 def settings(method: Method) -> None:
     """Every setting survives the configuration file."""
-    for some in (method, *_variations(method)):
+    for some in (method, *variations(method)):
         config = RunConfig(method=some, benchmark="digits")
         try:
             again = from_dict(json.loads(json.dumps(as_dict(config))))
@@ -68,14 +68,14 @@ def settings(method: Method) -> None:
         demand(again == config, f"{some} comes back from a file as {again.method}")
 
 
-def _variations(method: Method) -> Iterator[Method]:
+def variations(method: Method) -> Iterator[Method]:
     """The method with one of its settings, or of those underneath, changed; but for those that it refuses."""
     some: Any = method
     kinds = typing.get_type_hints(type(method))
     for item in dataclasses.fields(some):
         value: Any = getattr(method, item.name)
         others = (
-            _variations(typing.cast(Method, value))
+            variations(typing.cast(Method, value))
             if dataclasses.is_dataclass(value)
             else _others(kinds[item.name], value)
         )
