@@ -1,7 +1,8 @@
 """What tests of methods share: batches as the engine would make them, nets whose formulas are known, tiny learners."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,32 +15,28 @@ from torch import Tensor
 
 from ider import Learner, RunConfig, Task
 from ider.config import EngineConfig, ImageConfig, MemoryConfig, NetConfig, TrainConfig
+from ider.contract.stage import batch_of, classes_of
+from ider.methods import METHODS
 from ider.nets import NETS, Shape, TwoInputNet
 from ider.protocols import Method, Net
-from ider.types import CURRENT, Answer, Batch, Classes, Outcome, Parts, Terms
+from ider.types import Answer, Batch, Outcome, Parts, Terms
+
+__all__ = ["Hand", "answer_of", "batch_of", "classes_of", "methods_as_before", "terms_of"]
 
 Array = NDArray[np.float64]
 
 
-def classes_of(count: int, past: Sequence[int], current: Sequence[int], finished: int, block: int = 0) -> Classes:
-    """Masks over `count` classes."""
-    masks = [torch.zeros(count, dtype=torch.bool) for _ in range(2)]
-    for mask, labels in zip(masks, (past, current), strict=True):
-        mask[list(labels)] = True
-    return Classes(*masks, torch.tensor(float(finished)), block or max(len(current), 1))
-
-
-def batch_of(images: Tensor, labels: Tensor, sizes: Mapping[str, int], mixed: bool = False, **others: Any) -> Batch:
-    """A batch; classes are all current, slots are numbered from 0 in each draw, and nothing is stored, by default.
-
-    `stored` has a tensor a field, for the rows of all draws.
-    """
-    drawn = {name: size for name, size in sizes.items() if name != CURRENT}
-    slots = torch.cat([torch.arange(size) for size in (0, *drawn.values())])
-    count = int(labels.max()) + 1 if len(labels) else 1
-    made = {"classes": classes_of(count, (), range(count), 0), "slots": Parts(slots, drawn)} | others
-    made["stored"] = {name: Parts(rows, drawn) for name, rows in made.get("stored", {}).items()}
-    return Batch(Parts(images, sizes, mixed), Parts(labels, sizes, mixed), **made)
+@contextmanager
+def methods_as_before() -> Iterator[None]:
+    """Within, methods may become known; afterwards they are not."""
+    known, origins = dict(METHODS), dict(METHODS.origins)
+    try:
+        yield
+    finally:
+        METHODS.clear()
+        METHODS.update(known)
+        METHODS.origins.clear()
+        METHODS.origins.update(origins)
 
 
 def answer_of(z: Parts, logits: Tensor) -> Answer:

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ider import cli_data
+from ider import cli_data, cli_methods
 from ider.analysis.by_task import by_task_table
 from ider.analysis.render import to_csv, to_latex, to_markdown, to_rich
 from ider.analysis.tables import answers_table, comparison_table, run_table
+from ider.cli_methods import typed
 from ider.config import RunConfig, as_dict, read
 from ider.console import guarded, listing, out, say
 from ider.data import datasets
@@ -19,7 +20,6 @@ from ider.engine.device import resolve
 from ider.errors import UserError, unknown
 from ider.methods import METHODS
 from ider.progress import Display
-from ider.protocols import Method
 from ider.recipes import BENCHMARKS, recipe, recipes
 from ider.records import Summary, load_records
 from ider.settings import overlay, override, override_all, settings, to_toml
@@ -34,6 +34,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(cli_data.app, name="data")
+app.command("check-method", epilog="Example: ider check-method my_method.py:MyMethod")(cli_methods.check_method)
 
 Benchmark = Annotated[
     str | None, typer.Option("--benchmark", "-b", help=r"The stream of tasks \[digits] (see: ider list benchmarks).")
@@ -61,7 +62,10 @@ Folder = Annotated[Path, typer.Argument(help="Folder of a run or a comparison.")
 def run(
     benchmark: Benchmark = None,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help=r"A method or recipe \[er+id] (see: ider list recipes).")
+        str | None,
+        typer.Option(
+            "--method", "-m", help=r"A method or recipe \[er+id] (see: ider list recipes), or your own: FILE.py:CLASS."
+        ),
     ] = None,
     data: Data = None,
     tasks: Tasks = None,
@@ -81,10 +85,11 @@ def run(
 ) -> None:
     """Take one method through a benchmark, with one or more seeds."""
     if config is None:
-        base = recipe(_benchmark(benchmark, data), method or "er+id", memory)
-    elif benchmark or data or method:
+        base = recipe(_benchmark(benchmark, data), typed(method or "er+id"), memory)
+    elif benchmark or data or (method and not cli_methods.in_a_file(method)):
         raise UserError("--config says which benchmark and method; leave out --benchmark, --data and --method")
     else:
+        typed(method or "er+id")  # the file of the method that the configuration names
         base = _from_file(config, memory)
     assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
     chosen = _adjusted(base, assignments, _seeds(seeds, num_seeds))
@@ -102,7 +107,7 @@ def run(
 def compare(
     benchmark: Benchmark = None,
     methods: Annotated[
-        str, typer.Option("--methods", "-m", help="Methods or recipes, separated by commas.")
+        str, typer.Option("--methods", "-m", help="Methods, recipes or FILE.py:CLASS, separated by commas.")
     ] = "finetune,er,er-matched,er+id,joint",
     data: Data = None,
     tasks: Tasks = None,
@@ -121,7 +126,7 @@ def compare(
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
         raise UserError("--methods names no method")
-    bases = [recipe(_benchmark(benchmark, data), name, memory) for name in names]
+    bases = [recipe(_benchmark(benchmark, data), typed(name), memory) for name in names]
     assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
     chosen = [_adjusted(base, assignments, _seeds(seeds, num_seeds)) for base in bases]
     folder = out_ or Path("runs") / _folder_name(chosen[0])
@@ -135,7 +140,7 @@ def compare(
 @guarded
 def bench(
     benchmark: Benchmark = None,
-    method: Annotated[str, typer.Option("--method", "-m", help="A method or recipe.")] = "er+id",
+    method: Annotated[str, typer.Option("--method", "-m", help="A method, a recipe or FILE.py:CLASS.")] = "er+id",
     memory: Memory = None,
     num_seeds: NumSeeds = None,
     set_: Set = None,
@@ -148,7 +153,7 @@ def bench(
     """Measure how fast a method trains here, on random images of a benchmark's shape; no data is needed."""
     from ider.bench import measure  # what counts operations takes a while to import
 
-    base = recipe(_benchmark(benchmark, None), method, memory)
+    base = recipe(_benchmark(benchmark, None), typed(method), memory)
     assignments = _assignments(None, None, (device, precision, capture), None) + (set_ or [])
     found = asdict(measure(_adjusted(base, assignments, _seeds(None, num_seeds)), seconds))
     if json_:
@@ -160,8 +165,9 @@ def bench(
 
 @app.command(epilog="Example: ider resume runs/digits-m30")
 @guarded
-def resume(folder: Folder) -> None:
+def resume(folder: Folder, method: cli_methods.Files = None) -> None:
     """Go on with an interrupted run or comparison; its results are those of an uninterrupted one."""
+    cli_methods.run_files(method or [])
     names = (
         [folder]
         if (folder / folders.CONFIG).exists()
@@ -207,13 +213,14 @@ def plot(
 def list_(
     what: Annotated[str, typer.Argument(help="methods, benchmarks, recipes or settings.")],
     benchmark: Benchmark = None,
-    method: Annotated[str, typer.Option("--method", "-m", help="Whose settings.")] = "er+id",
+    method: Annotated[str, typer.Option("--method", "-m", help="Whose settings (may be FILE.py:CLASS).")] = "er+id",
     data_dir: DataDir = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the methods, benchmarks, recipes, or all settings of a recipe."""
+    method = typed(method)
     listings: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "methods": _methods,
+        "methods": cli_methods.listed,
         "benchmarks": lambda: _benchmarks(data_dir),
         "recipes": lambda: _recipes(benchmark),
         "settings": lambda: _settings(recipe(benchmark or "digits", method)),
@@ -247,9 +254,16 @@ def _folder_name(config: RunConfig) -> str:
 def _from_file(path: Path, memory: int | None) -> RunConfig:
     """The configuration in a file, on top of the recipe that it names."""
     content = read(path)
-    base = recipe(str(content.get("benchmark", "digits")), str(content.get("recipe", "er+id")))
+    base = recipe(str(content.get("benchmark", "digits")), _named(content))
     config = overlay(base, content, METHODS)
     return config if memory is None else override(config, f"memory.size={memory}", METHODS)
+
+
+def _named(content: dict[str, Any]) -> str:
+    """The recipe that a configuration is laid over: of a method that has none, the method itself."""
+    method = content.get("method")
+    name = str(method.get("name")) if isinstance(method, dict) else ""
+    return name if name and name not in METHODS.own else str(content.get("recipe", "er+id"))
 
 
 def _assignments(
@@ -299,10 +313,6 @@ def _tables(summaries: Sequence[Summary], folder: Path) -> list[Any]:
     return [first, answers_table(summaries), by_task_table(load_records(folder))]
 
 
-def _methods() -> list[dict[str, Any]]:
-    return [{"method": name, "what it is": _first_line(method)} for name, method in METHODS.items()]
-
-
 def _benchmarks(data_dir: str | None) -> list[dict[str, Any]]:
     folder = Path(data_dir) if data_dir else None
     here = {name: datasets.status(name, folder).path is not None for name in datasets.DATASETS}
@@ -328,23 +338,12 @@ def _recipes(benchmark: str | None) -> list[dict[str, Any]]:
             "epochs": config.train.epochs,
             "lr": config.train.lr,
             "policy": config.memory.policy,
-            "method": _described(config.method),
+            "method": cli_methods.described(config.method),
         }
         for name, size in rows
         for config in recipes(name, size).values()
     ]
 
 
-def _described(method: Method) -> str:
-    """A method's name, and the settings in which it differs from the one of that name."""
-    (_, name, _), *own = settings(method, METHODS)
-    usual = {path: value for path, value, _ in settings(METHODS[name], METHODS)}
-    return " ".join([name, *(f"{path}={value}" for path, value, _ in own if value != usual[path])])
-
-
 def _settings(config: RunConfig) -> list[dict[str, Any]]:
     return [{"setting": path, "value": value, "what it is": text} for path, value, text in settings(config, METHODS)]
-
-
-def _first_line(thing: object) -> str:
-    return (type(thing).__doc__ or "").partition("\n")[0]

@@ -66,9 +66,11 @@ def overlay(config: D, content: object, choices: Choices, path: str = "") -> D:
         raise UserError(f"{path} is {content!r}; it must be a section")
     if name_of(config, choices) and "name" in content:
         name = _convert(str, content["name"], _join(path, "name"))
-        if name not in choices:
-            raise unknown(_join(path, "name"), name, choices)
-        config, content = choices[name], {key: value for key, value in content.items() if key != "name"}
+        try:
+            config = choices[name]  # which may find what iterating does not show
+        except KeyError:
+            raise unknown(_join(path, "name"), name, choices) from None
+        content = {key: value for key, value in content.items() if key != "name"}
     hints, new = hints_of(config), {}
     names = [item.name for item in dataclasses.fields(config)]  # type: ignore[arg-type]
     for name, value in content.items():

@@ -16,7 +16,8 @@ from ider.engine import evaluate
 from ider.engine.classbook import ClassBook
 from ider.engine.device import device_name
 from ider.engine.learner import Learner, Progress
-from ider.errors import RunError
+from ider.errors import RunError, UserError
+from ider.methods.files import digest_of
 from ider.records import RECORD, SCHEMA, Record, read_json, write_json
 from ider.streams import Stream, Task, build
 from ider.version import __version__
@@ -74,12 +75,18 @@ class _Journey:
     def __init__(self, config: RunConfig, seed: int, folder: Path, stream: Stream) -> None:
         self.config, self.seed, self.folder, self.stream = config, seed, folder, stream
         self.clock = time.monotonic()
+        self.code = digest_of(config.method)
 
     def set_out(self) -> None:
         """Start anew, or where the checkpoint stands."""
         checkpoint = self.folder / CHECKPOINT
         if checkpoint.exists():
             self.learner, self.log = Learner.load_with_extra(checkpoint)
+            if self.code != self.log.get("code"):
+                raise UserError(
+                    f"{self.folder} was begun with another state of the file that its method is in; "
+                    "go on with that one, or start anew in another --out"
+                )
         else:
             known = dataclasses.replace(self.config.net, classes=self.config.net.classes or self.stream.classes)
             self.learner = Learner(dataclasses.replace(self.config, net=known), self.seed)
@@ -89,6 +96,7 @@ class _Journey:
                 "start": start,
                 "seconds": 0.0,
                 "began": datetime.now(UTC).isoformat(timespec="seconds"),
+                "code": self.code,
             }
 
     def learning(self, task: Task) -> Iterator[Progress]:
@@ -141,6 +149,7 @@ class _Journey:
             "python": platform.python_version(),
             "device": device_name(engine),
             "precision": engine.precision,
+            **({} if self.code is None else {"method_sha256": self.code}),
             "start": self.log["began"],
             "seconds": round(self.log["seconds"] + time.monotonic() - self.clock, 3),
         }

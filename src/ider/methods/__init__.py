@@ -1,4 +1,8 @@
-"""All methods by name: what a configuration's `method.name` may say, with their default hyper-parameters."""
+"""All methods by name: what a configuration's `method.name` may say, with their default hyper-parameters.
+
+`METHODS` is a dict of ider's own; it also finds methods of installed packages and, once `load_method` has been called,
+those in files. `METHODS["my-name"] = MyMethod()` adds one from Python.
+"""
 
 from ider.methods.bfp import BFP
 from ider.methods.bic import BiC
@@ -14,12 +18,13 @@ from ider.methods.icarl import ICaRL
 from ider.methods.idempotence import Idempotent
 from ider.methods.lucir import LUCIR
 from ider.methods.lwf import LwF
+from ider.methods.registry import Registry
 from ider.methods.sarl import SARL
 from ider.methods.scommer import SCoMMER
 from ider.methods.xder import XDER
 from ider.protocols import Method
 
-METHODS: dict[str, Method] = {
+OWN: dict[str, Method] = {
     "finetune": Finetune(),
     "joint": Joint(),
     "lwf": LwF(),
@@ -48,6 +53,16 @@ METHODS: dict[str, Method] = {
     "scommer+id": Idempotent(base=SCoMMER()),
     "sarl+id": Idempotent(base=SARL(), teacher_statistics="running"),
 }
+METHODS = Registry(OWN)
+
+
+def load_method(name: str) -> Method:
+    """The method in a file of your own, `load_method("my_method.py:MyMethod")`; this runs the file.
+
+    From then on configurations, records and saved learners that name it are understood, in this process.
+    """
+    return METHODS[METHODS.load(name)]
+
 
 __all__ = [
     "BFP",
@@ -69,4 +84,5 @@ __all__ = [
     "Joint",
     "LwF",
     "SCoMMER",
+    "load_method",
 ]

@@ -5,8 +5,8 @@ net of the previous task, given the current answer, must return it unchanged.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from ider.losses import logit_kl, logit_mse, probabilities
 from ider.methods.base import Supervised
 from ider.methods.er import ER
 from ider.options import option, validate
-from ider.protocols import Desk, Net
+from ider.protocols import Desk, Method, Net
 from ider.types import CURRENT, Batch, Draw, Needs, Outcome, Parts, Teacher, Terms
 
 DISTILL = "distill"
@@ -147,3 +147,14 @@ class Idempotent:
     def predict(self, logits: Tensor, features: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """The base's prediction."""
         return self.base.predict(logits, features, state)
+
+
+def idempotent(method: Method) -> Idempotent:
+    """`+id` as it is by default: parts kept apart, and a teacher that normalises as the method's own does."""
+    if not isinstance(method, Supervised):
+        raise UserError(f"+id needs a method that derives from Supervised, and {type(method).__name__} does not")
+    base: Any = method
+    if base.needs().mixed and "mixed" in [item.name for item in fields(base)]:
+        base = replace(base, mixed=False)
+    teacher = base.needs().teacher
+    return Idempotent(base=base, teacher_statistics=teacher.statistics if teacher else "batch")

@@ -5,6 +5,8 @@ from types import ModuleType
 
 from ider.config import RunConfig
 from ider.errors import unknown
+from ider.methods import METHODS, Idempotent
+from ider.methods.registry import PLUS, short
 from ider.recipes import (
     cifar10,
     cifar100,
@@ -16,6 +18,7 @@ from ider.recipes import (
     tiny_imagenet_20,
     your_data,
 )
+from ider.recipes.variants import unpublished
 
 Recipes = dict[str, RunConfig]
 
@@ -69,8 +72,20 @@ def recipes(benchmark: str, memory: int | None = None) -> Recipes:
 
 
 def recipe(benchmark: str, name: str, memory: int | None = None) -> RunConfig:
-    """One recipe, for example `recipe("digits", "er+id")`."""
+    """One recipe, for example `recipe("digits", "er+id")`.
+
+    A method that is not ider's own has none: it takes the settings of `er` (with `+id` those of `er+id`) on the
+    benchmark, and its own hyper-parameters; whether they suit it is for the user to find out.
+    """
     found = recipes(benchmark, memory)
-    if name not in found:
+    if name in found:
+        return found[name]
+    if name.removesuffix(PLUS) in METHODS.own:
         raise unknown("method or recipe", name, found)
-    return found[name]
+    try:
+        method = METHODS[name]
+    except KeyError:
+        raise unknown(
+            "method or recipe", name, [*found, *(other for other in METHODS.names() if other not in METHODS.own)]
+        ) from None
+    return unpublished(found["er+id" if isinstance(method, Idempotent) else "er"], short(name), method)

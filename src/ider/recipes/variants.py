@@ -25,6 +25,15 @@ def variant(base: RunConfig, name: str, method: Method, policy: str = "auto", **
     )
 
 
+def unpublished(base: RunConfig, name: str, method: Method) -> RunConfig:
+    """`base` with a method that nobody has published settings for; a `+id` takes those of the base's `+id`."""
+    policy = base.memory.policy if method.needs().memory == "steps" else "auto"
+    if isinstance(method, Idempotent) and isinstance(base.method, Idempotent):
+        weights = (base.method.current_weight, base.method.memory_weight)
+        method = replace(method, current_weight=weights[0], memory_weight=weights[1])
+    return variant(base, name, method, policy)
+
+
 def er_id(current_weight: float, memory_weight: float) -> Idempotent:
     """ER+ID as its authors released it, with the given weights of the fixed-point terms."""
     return Idempotent(base=ER(mixed=False), current_weight=current_weight, memory_weight=memory_weight)

@@ -24,7 +24,7 @@ def start_run(config: RunConfig, folder: Path, observer: Observer) -> Summary:
 def start_comparison(configs: Sequence[RunConfig], folder: Path, observer: Observer) -> list[Summary]:
     """Run several configurations side by side, each in a folder of its own below `folder`."""
     names = [config.recipe for config in configs]
-    if len(set(names)) < len(names):
+    if len({name.casefold() for name in names}) < len(names):  # folders that differ in case alone may be one
         raise UserError(f"methods are {names}; none may be named twice")
     if (folder / CONFIG).exists():
         raise UserError(f"{folder} holds a single run; choose another --out for a comparison")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing.queues import Queue
@@ -17,7 +18,8 @@ from ider.engine.device import resolve
 from ider.engine.learner import Progress
 from ider.engine.replicas import take_turns
 from ider.engine.run import run, running
-from ider.errors import RunError
+from ider.errors import RunError, UserError
+from ider.methods import METHODS
 from ider.records import RECORD
 from ider.streams import build
 
@@ -88,7 +90,7 @@ def _in_processes(jobs: Sequence[Job], workers: int, observer: Observer) -> dict
     news: Queue[tuple[int, Progress | None] | None] = context.Queue()
     relay = threading.Thread(target=_relay, args=(news, jobs, observer), daemon=True)
     relay.start()
-    pool = ProcessPoolExecutor(workers, context, _start_worker, (news,))
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (news, METHODS.others()))
     futures = [pool.submit(_work, number, job) for number, job in enumerate(jobs)]
     try:
         return {job.name: reason for job, future in zip(jobs, futures, strict=True) if (reason := _outcome(future))}
@@ -129,9 +131,12 @@ class _Reporter:
 _news: "Queue[tuple[int, Progress | None] | None] | None" = None
 
 
-def _start_worker(news: "Queue[tuple[int, Progress | None] | None]") -> None:
+def _start_worker(news: "Queue[tuple[int, Progress | None] | None]", methods: Sequence[str]) -> None:
     global _news
     _news = news
+    for name in methods:  # before the first job, whose method it may be
+        with suppress(UserError):  # a name given in a script's main part, which is not run here
+            METHODS.load(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers
 
 
