@@ -12,7 +12,8 @@ from ider import cli_data
 from ider.analysis.by_task import by_task_table
 from ider.analysis.render import to_csv, to_latex, to_markdown, to_rich
 from ider.analysis.tables import answers_table, comparison_table, run_table
-from ider.config import RunConfig, as_dict, read
+from ider.calibration import CALIBRATORS
+from ider.config import EngineConfig, RunConfig, as_dict, read
 from ider.console import guarded, listing, out, say
 from ider.data import datasets
 from ider.engine.device import resolve
@@ -24,7 +25,7 @@ from ider.recipes import BENCHMARKS, recipe, recipes
 from ider.records import Summary, load_records
 from ider.settings import overlay, override, override_all, settings, to_toml
 from ider.streams import build
-from ider.sweeps import folders
+from ider.sweeps import calibration, folders
 
 app = typer.Typer(
     help="Reliable class-incremental learning with idempotent experience replay.",
@@ -52,6 +53,9 @@ Set = Annotated[
 Device = Annotated[str | None, typer.Option(help=r"auto, cpu or cuda \[auto].")]
 Precision = Annotated[str | None, typer.Option(help=r"auto, fp32 or bf16 \[auto].")]
 Capture = Annotated[str | None, typer.Option(help=r"off, compile or graph \[auto: graph on a GPU].")]
+Calibrate = Annotated[
+    str | None, typer.Option(help="Calibrate after every task: temperature, rc or t-cil (see: ider list calibrators).")
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help=r"Folder for the results \[below runs/].")]
 Folder = Annotated[Path, typer.Argument(help="Folder of a run or a comparison.")]
 
@@ -74,6 +78,7 @@ def run(
     precision: Precision = None,
     capture: Capture = None,
     data_dir: DataDir = None,
+    calibrate: Calibrate = None,
     out_: Out = None,
     config: Annotated[
         Path | None, typer.Option(help="A configuration (TOML), or the record of a run to repeat (JSON).")
@@ -86,7 +91,7 @@ def run(
         raise UserError("--config says which benchmark and method; leave out --benchmark, --data and --method")
     else:
         base = _from_file(config, memory)
-    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
+    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir, calibrate) + (set_ or [])
     chosen = _adjusted(base, assignments, _seeds(seeds, num_seeds))
     folder = out_ or Path("runs") / f"{_folder_name(chosen)}-{chosen.recipe}"
     resolved = replace(chosen, engine=resolve(chosen.engine, len(chosen.seeds)))
@@ -115,6 +120,7 @@ def compare(
     precision: Precision = None,
     capture: Capture = None,
     data_dir: DataDir = None,
+    calibrate: Calibrate = None,
     out_: Out = None,
 ) -> None:
     """Take several methods through the same benchmark with the same seeds, and set them side by side."""
@@ -122,7 +128,7 @@ def compare(
     if not names:
         raise UserError("--methods names no method")
     bases = [recipe(_benchmark(benchmark, data), name, memory) for name in names]
-    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
+    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir, calibrate) + (set_ or [])
     chosen = [_adjusted(base, assignments, _seeds(seeds, num_seeds)) for base in bases]
     folder = out_ or Path("runs") / _folder_name(chosen[0])
     _prepare(chosen)
@@ -172,6 +178,20 @@ def resume(folder: Folder) -> None:
     _report(summaries, folder)
 
 
+@app.command(epilog="Example: ider calibrate runs/digits-m30 --with temperature")
+@guarded
+def calibrate(
+    folder: Folder,
+    with_: Annotated[str, typer.Option("--with", help="temperature, rc or t-cil.")],
+    set_: Set = None,
+    device: Device = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Calibrate a finished run or comparison: its confidence changes, its predictions do not."""
+    engine = EngineConfig(device=device) if device else None  # type: ignore[arg-type]  # resolved, or refused there
+    _report(calibration.calibrate(folder, calibration.chosen(with_, set_ or []), data_dir, engine), folder)
+
+
 @app.command(epilog="Example: ider show runs/digits-m30 --format latex")
 @guarded
 def show(
@@ -205,17 +225,18 @@ def plot(
 @app.command("list", epilog="Example: ider list settings --method er+id")
 @guarded
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, benchmarks, recipes or settings.")],
+    what: Annotated[str, typer.Argument(help="methods, benchmarks, recipes, calibrators or settings.")],
     benchmark: Benchmark = None,
     method: Annotated[str, typer.Option("--method", "-m", help="Whose settings.")] = "er+id",
     data_dir: DataDir = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the methods, benchmarks, recipes, or all settings of a recipe."""
+    """List the methods, benchmarks, recipes, calibrators, or all settings of a recipe."""
     listings: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "methods": _methods,
         "benchmarks": lambda: _benchmarks(data_dir),
         "recipes": lambda: _recipes(benchmark),
+        "calibrators": _calibrators,
         "settings": lambda: _settings(recipe(benchmark or "digits", method)),
     }
     if what not in listings:
@@ -253,7 +274,11 @@ def _from_file(path: Path, memory: int | None) -> RunConfig:
 
 
 def _assignments(
-    tasks: int | None, epochs: int | None, engine: tuple[str | None, str | None, str | None], data_dir: str | None
+    tasks: int | None,
+    epochs: int | None,
+    engine: tuple[str | None, str | None, str | None],
+    data_dir: str | None,
+    calibrator: str | None = None,
 ) -> list[str]:
     """The options that stand for a setting; `engine`: device, precision, capture."""
     device, precision, capture = engine
@@ -264,6 +289,7 @@ def _assignments(
         "engine.precision": precision,
         "engine.capture": capture,
         "engine.data_dir": data_dir,
+        "calibration.name": calibrator,
     }
     return [f"{path}={value}" for path, value in short.items() if value is not None]
 
@@ -301,6 +327,10 @@ def _tables(summaries: Sequence[Summary], folder: Path) -> list[Any]:
 
 def _methods() -> list[dict[str, Any]]:
     return [{"method": name, "what it is": _first_line(method)} for name, method in METHODS.items()]
+
+
+def _calibrators() -> list[dict[str, Any]]:
+    return [{"calibrator": name, "what it is": _first_line(found)} for name, found in CALIBRATORS.items()]
 
 
 def _benchmarks(data_dir: str | None) -> list[dict[str, Any]]:

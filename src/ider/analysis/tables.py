@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ider.analysis.columns import ANSWER_COLUMNS, COLUMNS, METRICS, MISSING, Column, column
+from ider.analysis.columns import ANSWER_COLUMNS, COLUMNS, METRICS, MISSING, TEMPERATURE, Column, column
 from ider.analysis.render import Cell, Heading, Table, to_csv, to_latex, to_markdown, to_rich
 from ider.errors import UserError
-from ider.records import ANSWERS, Summary
+from ider.records import ANSWERS, Summary, side_by_side
 
 __all__ = [
     "ANSWER_COLUMNS",
@@ -40,9 +40,10 @@ def comparison_table(
     """One row a method, mean ± std over its seeds, the best of each column marked.
 
     `ceilings` are methods that break the rules of the game (joint sees every task at once): they come last, under a
-    rule, and are never the best. Methods that print the same share the mark; a single contestant gets none.
+    rule, and are never the best. Methods that print the same share the mark; a single contestant gets none. Calibrated
+    answers have rows of their own below the raw one.
     """
-    benchmark = _benchmark(summaries)
+    benchmark, summaries = _benchmark(summaries), side_by_side(summaries)
     ranked = [summary for summary in summaries if summary["method"] not in ceilings]
     above = [summary for summary in summaries if summary["method"] in ceilings]
     ordered = [*ranked, *above]
@@ -61,8 +62,9 @@ def answers_table(summaries: Sequence[Summary], columns: Sequence[Column] = ANSW
 
     A star marks the answer whose metrics the run reports as its headline. A net without a second input has one answer.
     """
-    benchmark = _benchmark(summaries)
+    benchmark, summaries = _benchmark(summaries), side_by_side(summaries)
     extras = [name for name in _extras(summaries) if name != "Answer"]
+    columns = [*columns, TEMPERATURE] if "Calibration" in extras else columns
     answers = [_distinct_answers(summary) for summary in summaries]
     rows = tuple(
         (Cell(summary["method"] if place == 0 else ""), *_extra_cells(summary, extras), *cells)
@@ -143,7 +145,11 @@ def _answer(summary: Summary) -> str:
     return str(summary["config"]["evaluation"]["answer"])
 
 
-_EXTRAS = {"Memory": lambda summary: str(summary["memory"]), "Answer": _answer}
+def _calibration(summary: Summary) -> str:
+    return str(summary.get("calibration", "none"))
+
+
+_EXTRAS = {"Memory": lambda summary: str(summary["memory"]), "Calibration": _calibration, "Answer": _answer}
 
 
 def _extras(summaries: Sequence[Summary]) -> list[str]:
