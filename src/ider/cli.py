@@ -11,7 +11,7 @@ import typer
 from ider import cli_data
 from ider.analysis.by_task import by_task_table
 from ider.analysis.render import to_csv, to_latex, to_markdown, to_rich
-from ider.analysis.tables import answers_table, comparison_table, run_table
+from ider.analysis.tables import answers_table, calibration_notes, calibration_table, comparison_table, run_table
 from ider.calibration import CALIBRATORS
 from ider.config import EngineConfig, RunConfig, as_dict, read
 from ider.console import guarded, listing, out, say
@@ -316,13 +316,16 @@ def _report(summaries: Sequence[Summary], folder: Path) -> None:
 
     for table in _tables(summaries, folder):
         out.print(to_rich(table))
+    for note in calibration_notes(summaries):
+        say(note)
     draw_all(folder)
     say(f"Records in {folder}, figures in {folder / 'figures'}")
 
 
 def _tables(summaries: Sequence[Summary], folder: Path) -> list[Any]:
     first = comparison_table(summaries) if len(summaries) > 1 else run_table(summaries[0])
-    return [first, answers_table(summaries), by_task_table(load_records(folder))]
+    calibrated = [calibration_table(summaries)] if any(summary.get("calibrated") for summary in summaries) else []
+    return [first, answers_table(summaries), *calibrated, by_task_table(load_records(folder))]
 
 
 def _methods() -> list[dict[str, Any]]:

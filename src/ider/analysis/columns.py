@@ -85,3 +85,4 @@ def column(name: str) -> Column:
 
 COLUMNS = tuple(column(name) for name in ("faa", "ff", "ece", "overconfidence"))
 ANSWER_COLUMNS = tuple(column(name) for name in ("faa", "ece", "overconfidence", "nll"))
+CALIBRATION_COLUMNS = tuple(column(name) for name in ("ece", "overconfidence", "nll", "temperature"))

@@ -53,7 +53,7 @@ def warranted_temperature(scores_NK: Floats, labels_N: Labels) -> float:
     while high - low > _ENOUGH:
         tau = (low + high) / 2
         low, high = (tau, high) if softened(scores_NK, tau).max(1).mean() > most else (low, tau)
-    return max(best, float(np.exp(high)))
+    return min(max(best, float(np.exp(high))), HOTTEST)
 
 
 def descended_temperature(scores_NK: Floats, labels_N: Labels, rng: np.random.Generator) -> float:
