@@ -42,7 +42,8 @@ class Answers:
             raise unknown("answer", answer, ANSWERS)
         temperature = (temperatures or {}).get(answer, 1.0)
         if temperature != 1:
-            return softmax(self.log_probabilities(answer, classes) / temperature, classes)
+            calibrated = softmax(self.log_probabilities(answer, classes) / temperature, classes)
+            return _led_by(calibrated, self.probabilities(answer, classes).argmax(1))
         if answer == "mean":
             return (self.probabilities("first", classes) + self.probabilities("second", classes)) / 2
         return softmax(self.first if answer == "first" else self.second, classes)
@@ -56,6 +57,13 @@ class Answers:
             return first
         both: Probabilities = np.logaddexp(first, log_softmax(self.second, classes)) - np.log(2)
         return both
+
+
+def _led_by(probabilities_NC: Probabilities, likeliest_N: NDArray[np.int64]) -> Probabilities:
+    """The same, where rounding may have made the likeliest class equal to another, or another equal to it."""
+    others = np.flatnonzero(probabilities_NC.argmax(1) != likeliest_N)
+    probabilities_NC[others, likeliest_N[others]] = np.nextafter(probabilities_NC[others].max(1), 1)
+    return probabilities_NC
 
 
 def softmax(logits: NDArray[np.floating[Any]], classes: Sequence[int] | None = None) -> Probabilities:
