@@ -2,8 +2,8 @@
 
     python benchmarks/calibration.py results/digits-calibration.json
 
-Each method is trained once with all images and once with a fifth of them held out; the calibrators then start from the
-same saved learners, so that they differ in nothing else.
+Each method is trained with the benchmark's memory, once with all images and once with a fifth of them held out, and with
+a memory five times as large. The calibrators start from the same saved learners, so that they differ in nothing else.
 """
 
 import sys
@@ -27,17 +27,20 @@ CALIBRATORS: dict[str, tuple[str, list[str]]] = {
     "temperature, newest task's held-out": ("temperature", ["calibration.on=newest"]),
     "temperature, all held-out": ("temperature", ["calibration.on=all"]),
 }
+ARMS = ((30, 0.0, ["temperature"]), (30, 0.2, list(CALIBRATORS)), (150, 0.2, list(CALIBRATORS)))
+"""Memory, share held out, calibrators."""
 
 
 def main(output: Path) -> None:
     """Train, calibrate, and write mean and standard deviation of each."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        for share, names in ((0.0, ["temperature"]), (0.2, list(CALIBRATORS))):
+        for memory, share, names in ARMS:
             for method in ("er", "er+id"):
-                config = override_all(recipe("digits", method), [f"stream.hold_out={share}"], METHODS)
+                config = override_all(recipe("digits", method, memory), [f"stream.hold_out={share}"], METHODS)
                 config = replace(config, seeds=SEEDS, engine=replace(config.engine, device="cpu", threads=1))
-                found[f"{method}, held out {share:g}"] = measured(config, Path(folder) / f"{method}-{share}", names)
+                name = f"{method}, memory {memory}, held out {share:g}"
+                found[name] = measured(config, Path(folder) / name, names)
     write_json(output, {"schema": 1, "runs": found})
     for name, entry in found.items():
         print(f"\n{name} (FAA {entry['raw']['first']['faa']['mean']:.2f})")
