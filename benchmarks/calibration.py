@@ -2,8 +2,8 @@
 
     python benchmarks/calibration.py results/digits-calibration.json
 
-Each method is trained with the benchmark's memory, once with all images and once with a fifth of them held out, and with
-a memory five times as large. The calibrators start from the same saved learners, so that they differ in nothing else.
+Each method is trained with the benchmark's memory, once with all images and once with a fifth of them held out, and
+with a memory five times as large. The calibrators start from the same saved learners: they differ in nothing else.
 """
 
 import sys
