@@ -333,7 +333,15 @@ def _methods() -> list[dict[str, Any]]:
 
 
 def _calibrators() -> list[dict[str, Any]]:
-    return [{"calibrator": name, "what it is": _first_line(found)} for name, found in CALIBRATORS.items()]
+    own = {name: list(settings(found, CALIBRATORS))[1:] for name, found in CALIBRATORS.items()}
+    return [
+        {
+            "calibrator": name,
+            "what it is": _first_line(found),
+            "settings": " ".join(f"{path}={value}" for path, value, _ in own[name]) or "none",
+        }
+        for name, found in CALIBRATORS.items()
+    ]
 
 
 def _benchmarks(data_dir: str | None) -> list[dict[str, Any]]:

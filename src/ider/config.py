@@ -16,7 +16,7 @@ from ider.methods import METHODS
 from ider.nets import NETS
 from ider.options import option, validate
 from ider.protocols import Method
-from ider.settings import name_of, overlay, to_dict
+from ider.settings import Choices, name_of, overlay, to_dict
 from ider.streams.build import StreamConfig
 
 
@@ -163,9 +163,13 @@ def check_calibration(config: RunConfig, calibrator: Calibrator) -> None:
 
 def as_dict(config: LearnerConfig) -> dict[str, Any]:
     """The configuration as plain values that TOML and JSON can hold."""
-    if name_of(config.method, METHODS) is None:
-        name = type(config.method).__name__
-        raise UserError(f"{name} has no name yet, so it could not be found again: METHODS['my-name'] = {name}(...)")
+    chosen: list[tuple[object, Choices, str]] = [(config.method, METHODS, "METHODS")]
+    if isinstance(config, RunConfig):
+        chosen.append((config.calibration, CALIBRATORS, "CALIBRATORS"))
+    for item, choices, where in chosen:
+        if name_of(item, choices) is None:
+            name = type(item).__name__
+            raise UserError(f"{name} has no name yet, so it could not be found again: {where}['my-name'] = {name}(...)")
     return to_dict(config, METHODS)
 
 

@@ -172,6 +172,13 @@ def test_what_cannot_be_calibrated_says_so(calibrator: str, tasks: Sequence[int]
     assert learner.model.temperatures == {}
 
 
+def test_a_learner_that_has_learnt_nothing_has_nothing_to_calibrate(stream: Stream) -> None:
+    learner = trained("er", stream, tasks=0)
+    learner.prepare(stream.tasks[0].images)
+    with pytest.raises(UserError, match="nothing to calibrate"):
+        learner.calibrate("temperature")
+
+
 def test_without_a_memory_the_held_out_images_decide(stream: Stream) -> None:
     learner = trained("finetune", stream, memory=0)
     assert learner.calibrate("temperature").temperatures == {"first": 1.0, "second": 1.0, "mean": 1.0}

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from ider import Learner, RunConfig, Stream, Task, UserError, metrics, recipe
-from ider.calibration import RC
+from ider.calibration import CALIBRATORS, RC, Calibration, Calibrator, Sight
+from ider.config import as_dict, from_dict
 from ider.engine.run import MODEL, run, running
 from ider.methods import METHODS
 from ider.records import RECORD, SUMMARY, load_run, read_json, summarise, write_json
@@ -21,7 +22,7 @@ from ider.sweeps import folders
 from ider.sweeps.calibration import calibrate, chosen
 
 ANSWERS = ("first", "second", "mean")
-NAMES = ("temperature", "rc", "t-cil")
+NAMES = [name for name in CALIBRATORS if name != "none"]
 
 
 def quick(name: str = "er+id", *assignments: str) -> RunConfig:
@@ -206,6 +207,25 @@ def test_a_calibrator_brings_the_held_out_images_it_was_published_with() -> None
     all_ = override_all(base, ["calibration.name=temperature", "calibration.on=all"], METHODS)
     assert all_.stream.hold_out == 0.2
     assert override_all(base, ["calibration.name=rc", "calibration.later=0.5"], METHODS).calibration == RC(later=0.5)
+
+
+def test_a_calibrator_of_ones_own_needs_a_name_to_be_found_again() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(Calibrator):
+        """Half as sure."""
+
+        def calibrate(self, sight: Sight) -> Calibration:
+            return Calibration(dict.fromkeys(ANSWERS, 2.0))
+
+    config = replace(quick("er"), calibration=Mine())
+    with pytest.raises(UserError, match=r"Mine has no name yet.*CALIBRATORS\['my-name'\] = Mine"):
+        as_dict(config)
+    CALIBRATORS["mine"] = Mine()
+    try:
+        assert as_dict(config)["calibration"] == {"name": "mine"}
+        assert from_dict(as_dict(config)) == config
+    finally:
+        del CALIBRATORS["mine"]
 
 
 @pytest.mark.parametrize(

@@ -94,4 +94,5 @@ def test_calibrators_are_listed() -> None:
     rows = json.loads(ider("list", "calibrators", "--json").output)
     assert [row["calibrator"] for row in rows] == ["none", "temperature", "rc", "t-cil"]
     assert all(row["what it is"].endswith(".") for row in rows)
+    assert rows[2]["settings"] == "later=0.4 capacity=0"
     assert "Example: ider calibrate" in " ".join(ider("calibrate", "--help").output.split())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ider import METHODS, recipe
+from ider.calibration import CALIBRATORS
 from ider.config import RunConfig, as_dict
 from ider.engine.run import CHECKPOINT, MODEL, run
 from ider.settings import override_all
@@ -91,7 +92,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
     assert outcome(tmp_path / "one")[1] != outcome(tmp_path / "other")[1]
 
 
-@pytest.mark.parametrize("name", ["rc", "t-cil"])
+@pytest.mark.parametrize("name", [name for name in CALIBRATORS if name != "none"])
 def test_killed_while_it_is_calibrated_after_every_task(tmp_path: Path, name: str) -> None:
     config = override_all(short("er+id"), [f"calibration.name={name}", "stream.hold_out=0.1"], METHODS)
     uninterrupted(tmp_path / "whole", config)

@@ -100,6 +100,8 @@ class Sight:
 def calibrate(calibrator: Calibrator | str, sight: Sight, tasks: int) -> Calibration:
     """Give the learner in sight, which has learnt so many tasks, the temperatures that the calibrator chooses."""
     chosen = named(calibrator) if isinstance(calibrator, str) else calibrator
+    if not tasks:
+        raise UserError("this learner has learnt no task yet: there is nothing to calibrate")
     if chosen.hold_out and len(sight.tasks) != tasks:
         name = name_of(chosen, CALIBRATORS) or type(chosen).__name__
         raise UserError(
