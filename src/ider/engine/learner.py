@@ -173,10 +173,7 @@ class Learner:
         return self.model.answers(images)
 
     def predict_proba(self, images: Images, answer: Answer = "first") -> Probabilities:
-        """The probability of each class, one column a class of the head; zero for classes not seen yet.
-
-        Calibrated, if the learner is.
-        """
+        """The probability (calibrated, if the learner is) of each class of the head; zero for those not seen yet."""
         return self.answers(images).probabilities(answer, self.seen, self.model.temperatures)
 
     def predict(self, images: Images, answer: Answer = "first") -> NDArray[np.int64]:
