@@ -26,7 +26,7 @@ LAYERS = (
     ("errors", "version"),
     ("options", "types"),
     ("protocols",),
-    ("losses", "metrics", "randomness", "records", "settings"),
+    ("calibration", "losses", "metrics", "randomness", "records", "settings"),
     ("data", "memory", "methods", "nets"),
     ("streams",),
     ("config",),

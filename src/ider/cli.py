@@ -11,9 +11,10 @@ import typer
 from ider import cli_data, cli_methods
 from ider.analysis.by_task import by_task_table
 from ider.analysis.render import to_csv, to_latex, to_markdown, to_rich
-from ider.analysis.tables import answers_table, comparison_table, run_table
-from ider.cli_methods import typed
-from ider.config import RunConfig, as_dict, read
+from ider.analysis.tables import answers_table, calibration_notes, calibration_table, comparison_table, run_table
+from ider.calibration import CALIBRATORS
+from ider.cli_methods import first_line, typed
+from ider.config import EngineConfig, RunConfig, as_dict, read
 from ider.console import guarded, listing, out, say
 from ider.data import datasets
 from ider.engine.device import resolve
@@ -24,7 +25,7 @@ from ider.recipes import BENCHMARKS, recipe, recipes
 from ider.records import Summary, load_records
 from ider.settings import overlay, override, override_all, settings, to_toml
 from ider.streams import build
-from ider.sweeps import folders
+from ider.sweeps import calibration, folders
 
 app = typer.Typer(
     help="Reliable class-incremental learning with idempotent experience replay.",
@@ -53,6 +54,9 @@ Set = Annotated[
 Device = Annotated[str | None, typer.Option(help=r"auto, cpu or cuda \[auto].")]
 Precision = Annotated[str | None, typer.Option(help=r"auto, fp32 or bf16 \[auto].")]
 Capture = Annotated[str | None, typer.Option(help=r"off, compile or graph \[auto: graph on a GPU].")]
+Calibrate = Annotated[
+    str | None, typer.Option(help="Calibrate after every task: temperature, rc or t-cil (see: ider list calibrators).")
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help=r"Folder for the results \[below runs/].")]
 Folder = Annotated[Path, typer.Argument(help="Folder of a run or a comparison.")]
 
@@ -78,6 +82,7 @@ def run(
     precision: Precision = None,
     capture: Capture = None,
     data_dir: DataDir = None,
+    calibrate: Calibrate = None,
     out_: Out = None,
     config: Annotated[
         Path | None, typer.Option(help="A configuration (TOML), or the record of a run to repeat (JSON).")
@@ -91,7 +96,7 @@ def run(
     else:
         typed(method or "er+id")  # the file of the method that the configuration names
         base = _from_file(config, memory)
-    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
+    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir, calibrate) + (set_ or [])
     chosen = _adjusted(base, assignments, _seeds(seeds, num_seeds))
     folder = out_ or Path("runs") / f"{_folder_name(chosen)}-{chosen.recipe}"
     resolved = replace(chosen, engine=resolve(chosen.engine, len(chosen.seeds)))
@@ -120,6 +125,7 @@ def compare(
     precision: Precision = None,
     capture: Capture = None,
     data_dir: DataDir = None,
+    calibrate: Calibrate = None,
     out_: Out = None,
 ) -> None:
     """Take several methods through the same benchmark with the same seeds, and set them side by side."""
@@ -127,7 +133,7 @@ def compare(
     if not names:
         raise UserError("--methods names no method")
     bases = [recipe(_benchmark(benchmark, data), typed(name), memory) for name in names]
-    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir) + (set_ or [])
+    assignments = _assignments(tasks, epochs, (device, precision, capture), data_dir, calibrate) + (set_ or [])
     chosen = [_adjusted(base, assignments, _seeds(seeds, num_seeds)) for base in bases]
     folder = out_ or Path("runs") / _folder_name(chosen[0])
     _prepare(chosen)
@@ -178,6 +184,20 @@ def resume(folder: Folder, method: cli_methods.Files = None) -> None:
     _report(summaries, folder)
 
 
+@app.command(epilog="Example: ider calibrate runs/digits-m30 --with temperature")
+@guarded
+def calibrate(
+    folder: Folder,
+    with_: Annotated[str, typer.Option("--with", help="temperature, rc or t-cil.")],
+    set_: Set = None,
+    device: Device = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Calibrate a finished run or comparison: its confidence changes, its predictions do not."""
+    engine = EngineConfig(device=device) if device else None  # type: ignore[arg-type]  # resolved, or refused there
+    _report(calibration.calibrate(folder, calibration.chosen(with_, set_ or []), data_dir, engine), folder)
+
+
 @app.command(epilog="Example: ider show runs/digits-m30 --format latex")
 @guarded
 def show(
@@ -211,18 +231,19 @@ def plot(
 @app.command("list", epilog="Example: ider list settings --method er+id")
 @guarded
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, benchmarks, recipes or settings.")],
+    what: Annotated[str, typer.Argument(help="methods, benchmarks, recipes, calibrators or settings.")],
     benchmark: Benchmark = None,
     method: Annotated[str, typer.Option("--method", "-m", help="Whose settings (may be FILE.py:CLASS).")] = "er+id",
     data_dir: DataDir = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the methods, benchmarks, recipes, or all settings of a recipe."""
+    """List the methods, benchmarks, recipes, calibrators, or all settings of a recipe."""
     method = typed(method)
     listings: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "methods": cli_methods.listed,
         "benchmarks": lambda: _benchmarks(data_dir),
         "recipes": lambda: _recipes(benchmark),
+        "calibrators": _calibrators,
         "settings": lambda: _settings(recipe(benchmark or "digits", method)),
     }
     if what not in listings:
@@ -267,7 +288,11 @@ def _named(content: dict[str, Any]) -> str:
 
 
 def _assignments(
-    tasks: int | None, epochs: int | None, engine: tuple[str | None, str | None, str | None], data_dir: str | None
+    tasks: int | None,
+    epochs: int | None,
+    engine: tuple[str | None, str | None, str | None],
+    data_dir: str | None,
+    calibrator: str | None = None,
 ) -> list[str]:
     """The options that stand for a setting; `engine`: device, precision, capture."""
     device, precision, capture = engine
@@ -278,6 +303,7 @@ def _assignments(
         "engine.precision": precision,
         "engine.capture": capture,
         "engine.data_dir": data_dir,
+        "calibration.name": calibrator,
     }
     return [f"{path}={value}" for path, value in short.items() if value is not None]
 
@@ -304,13 +330,28 @@ def _report(summaries: Sequence[Summary], folder: Path) -> None:
 
     for table in _tables(summaries, folder):
         out.print(to_rich(table))
+    for note in calibration_notes(summaries):
+        say(note)
     draw_all(folder)
     say(f"Records in {folder}, figures in {folder / 'figures'}")
 
 
 def _tables(summaries: Sequence[Summary], folder: Path) -> list[Any]:
     first = comparison_table(summaries) if len(summaries) > 1 else run_table(summaries[0])
-    return [first, answers_table(summaries), by_task_table(load_records(folder))]
+    calibrated = [calibration_table(summaries)] if any(summary.get("calibrated") for summary in summaries) else []
+    return [first, answers_table(summaries), *calibrated, by_task_table(load_records(folder))]
+
+
+def _calibrators() -> list[dict[str, Any]]:
+    own = {name: list(settings(found, CALIBRATORS))[1:] for name, found in CALIBRATORS.items()}
+    return [
+        {
+            "calibrator": name,
+            "what it is": first_line(found),
+            "settings": " ".join(f"{path}={value}" for path, value, _ in own[name]) or "none",
+        }
+        for name, found in CALIBRATORS.items()
+    ]
 
 
 def _benchmarks(data_dir: str | None) -> list[dict[str, Any]]:

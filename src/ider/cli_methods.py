@@ -46,13 +46,14 @@ def listed() -> list[dict[str, Any]]:
     for warning in told:
         err.print(f"ider: {warning.message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     return [
-        {"method": name, "what it is": _first_line(method).replace("`base`", name.removesuffix("+id"))}
+        {"method": name, "what it is": first_line(method).replace("`base`", name.removesuffix("+id"))}
         for name, method in methods.items()
     ]
 
 
-def _first_line(method: Method) -> str:
-    return (type(method).__doc__ or "").partition("\n")[0]
+def first_line(thing: object) -> str:
+    """What a method or a calibrator is: the first line of its class's docstring."""
+    return (type(thing).__doc__ or "").partition("\n")[0]
 
 
 def described(method: Method) -> str:

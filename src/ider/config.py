@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ider.calibration import CALIBRATORS, Calibrator
 from ider.errors import UserError, unknown
 from ider.memory.policy import POLICIES
 from ider.memory.selection import SELECTIONS
@@ -15,7 +16,7 @@ from ider.methods import METHODS
 from ider.nets import NETS
 from ider.options import option, validate
 from ider.protocols import Method
-from ider.settings import name_of, overlay, to_dict
+from ider.settings import Choices, name_of, overlay, to_dict
 from ider.streams.build import StreamConfig
 
 
@@ -134,6 +135,7 @@ class RunConfig(LearnerConfig):
     seeds: tuple[int, ...] = option((0,), "one run each")
     stream: StreamConfig = field(default_factory=StreamConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    calibration: Calibrator = field(default=CALIBRATORS["none"], metadata={"choices": CALIBRATORS})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,15 +143,33 @@ class RunConfig(LearnerConfig):
         object.__setattr__(self, "seeds", tuple(self.seeds))
         if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
             raise UserError(f"seeds is {list(self.seeds)}; at least one, none negative, none twice")
+        if self.calibration.hold_out and not self.stream.hold_out:
+            object.__setattr__(self, "stream", replace(self.stream, hold_out=self.calibration.hold_out))
+        check_calibration(self, self.calibration)
         if self.evaluation.on == "held-out" and not self.stream.hold_out:
             raise UserError("evaluation.on is held-out, but nothing is: set stream.hold_out to a share, such as 0.2")
 
 
+def check_calibration(config: RunConfig, calibrator: Calibrator) -> None:
+    """Refuse a calibrator that would find nothing to calibrate on, or the very images that are scored."""
+    name = name_of(calibrator, CALIBRATORS)
+    if calibrator.needs_memory and not config.memory.size:
+        raise UserError(
+            f"memory.size is 0, but {name} calibrates on the memory; give it at least 1, or calibrate with rc"
+        )
+    if calibrator.hold_out and config.evaluation.on == "held-out":
+        raise UserError(f"evaluation.on is held-out, but {name} calibrates on these images; set it to test")
+
+
 def as_dict(config: LearnerConfig) -> dict[str, Any]:
     """The configuration as plain values that TOML and JSON can hold."""
-    if name_of(config.method, METHODS) is None:
-        name = type(config.method).__name__
-        raise UserError(f"{name} has no name yet, so it could not be found again: METHODS['my-name'] = {name}(...)")
+    chosen: list[tuple[object, Choices, str]] = [(config.method, METHODS, "METHODS")]
+    if isinstance(config, RunConfig):
+        chosen.append((config.calibration, CALIBRATORS, "CALIBRATORS"))
+    for item, choices, where in chosen:
+        if name_of(item, choices) is None:
+            name = type(item).__name__
+            raise UserError(f"{name} has no name yet, so it could not be found again: {where}['my-name'] = {name}(...)")
     return to_dict(config, METHODS)
 
 

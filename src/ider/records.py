@@ -70,7 +70,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def summarise(records: Sequence[Record]) -> Summary:
     """Mean, sample standard deviation and count over the seeds of one run."""
-    first = records[0]
+    first, calibrated = records[0], _summarise_calibrated(records)
     return {
         "schema": SCHEMA,
         **{key: first[key] for key in ("benchmark", "method", "memory", "config")},
@@ -81,7 +81,34 @@ def summarise(records: Sequence[Record]) -> Summary:
         },
         "metrics": _spread([record["metrics"] for record in records]),
         "answers": {answer: _spread([record["answers"][answer] for record in records]) for answer in ANSWERS},
+        **({"calibrated": calibrated} if calibrated else {}),
     }
+
+
+def _summarise_calibrated(records: Sequence[Record]) -> dict[str, Any]:
+    """By calibrator the same of the calibrated answers, over the seeds that it was applied to."""
+    each = [record.get("calibrated", {}) for record in records]
+    found = {name: [entries[name] for entries in each if name in entries] for some in each for name in some}
+    return {
+        name: {
+            "calibrator": entries[0]["calibrator"],
+            "metrics": _spread([entry["metrics"] for entry in entries]),
+            "answers": {answer: _spread([entry["answers"][answer] for entry in entries]) for answer in ANSWERS},
+            "withheld": entries[0]["withheld"],
+            "held_out": mean_std([entry["history"][-1]["held_out"] for entry in entries]),
+        }
+        for name, entries in found.items()
+    }
+
+
+def side_by_side(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records or summaries, each followed by one for each calibrator, which is named as its `calibration`."""
+    found = []
+    for result in results:
+        found.append(result)
+        for name, entry in result.get("calibrated", {}).items():
+            found.append({**result, **entry, "calibration": name, "calibrated": {}})
+    return found
 
 
 def load_run(folder: Path) -> list[Record]:

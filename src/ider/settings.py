@@ -32,7 +32,7 @@ def settings(config: object, choices: Choices, prefix: str = "") -> Iterator[tup
     for item in dataclasses.fields(config):  # type: ignore[arg-type]
         value, path = getattr(config, item.name), prefix + item.name
         if dataclasses.is_dataclass(value):
-            yield from settings(value, choices, path + ".")
+            yield from settings(value, choices_of(item, choices), path + ".")
         else:
             yield path, value, item.metadata.get("help", "")
 
@@ -44,9 +44,15 @@ def to_dict(config: object, choices: Choices) -> dict[str, Any]:
     for item in dataclasses.fields(config):  # type: ignore[arg-type]
         value = getattr(config, item.name)
         if dataclasses.is_dataclass(value):
-            value = to_dict(value, choices)
+            value = to_dict(value, choices_of(item, choices))
         found[item.name] = list(value) if isinstance(value, tuple) else value
     return found
+
+
+def choices_of(item: dataclasses.Field[Any], choices: Choices) -> Choices:
+    """What the section in a field is chosen from by its `name`: its own choices, if the field has any."""
+    own: Choices = item.metadata.get("choices", choices)
+    return own
 
 
 def name_of(config: object, choices: Choices) -> str | None:
@@ -72,13 +78,13 @@ def overlay(config: D, content: object, choices: Choices, path: str = "") -> D:
             raise unknown(_join(path, "name"), name, choices) from None
         content = {key: value for key, value in content.items() if key != "name"}
     hints, new = hints_of(config), {}
-    names = [item.name for item in dataclasses.fields(config)]  # type: ignore[arg-type]
+    items = {item.name: item for item in dataclasses.fields(config)}  # type: ignore[arg-type]
     for name, value in content.items():
-        if name not in names:
-            raise unknown("setting", _join(path, name), [_join(path, known) for known in names])
+        if name not in items:
+            raise unknown("setting", _join(path, name), [_join(path, known) for known in items])
         old, place = getattr(config, name), _join(path, name)
         if dataclasses.is_dataclass(old):
-            new[name] = _of_kind(hints[name], overlay(old, value, choices, place), place)
+            new[name] = _of_kind(hints[name], overlay(old, value, choices_of(items[name], choices), place), place)
         else:
             new[name] = _convert(hints[name], value, place)
     return dataclasses.replace(config, **new)  # type: ignore[type-var]

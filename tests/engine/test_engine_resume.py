@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ider import recipe
+from ider import METHODS, recipe
+from ider.calibration import CALIBRATORS
 from ider.config import RunConfig, as_dict
 from ider.engine.run import CHECKPOINT, MODEL, run
+from ider.settings import override_all
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the test kills forked children")
 
@@ -88,3 +90,14 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
     uninterrupted(tmp_path / "other", replace(config, seeds=(1,)))
     assert outcome(tmp_path / "one") == outcome(tmp_path / "two")
     assert outcome(tmp_path / "one")[1] != outcome(tmp_path / "other")[1]
+
+
+@pytest.mark.parametrize("name", [name for name in CALIBRATORS if name != "none"])
+def test_killed_while_it_is_calibrated_after_every_task(tmp_path: Path, name: str) -> None:
+    config = override_all(short("er+id"), [f"calibration.name={name}", "stream.hold_out=0.1"], METHODS)
+    uninterrupted(tmp_path / "whole", config)
+    moments = ["steps 9", "half 3", "replace 2", "steps 14", "half 5", "steps 11", "replace 4", "steps 8"]
+    assert drive(tmp_path / "killed", config, moments) == len(moments)
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
+    record, _ = outcome(tmp_path / "whole")
+    assert len(record["calibrated"][name]["history"]) == 5

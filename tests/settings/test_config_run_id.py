@@ -24,6 +24,7 @@ OTHERS = {
     "stream.sizes": "[1, 2]",
     "stream.hold_out": "0.3",
     "stream.gcil.weights": "longtail",
+    "calibration.name": "temperature",
     "evaluation.answer": "second",
     "evaluation.classes": "all",
     "evaluation.on": "held-out",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ider.errors import UserError
-from ider.records import Record
+from ider.records import Record, side_by_side
 
 Runs = Mapping[str, Sequence[Record]]
 Array = NDArray[np.float64]
@@ -56,6 +56,16 @@ def _check_rows(name: str, records: Sequence[Record], tasks: int) -> None:
         raise UserError(
             f"the records of {name} hold {found} rows of accuracy; {tasks} tasks leave {tasks}, or 1 at once"
         )
+
+
+def with_calibrated(runs: Runs, most: int) -> Runs:
+    """The runs, each followed by what each calibrator makes of it; the runs alone, if these would be too many."""
+    found: dict[str, list[Record]] = {}
+    for name, records in runs.items():
+        for record in side_by_side(records):
+            calibration = record.get("calibration")
+            found.setdefault(f"{name}, {calibration}" if calibration else name, []).append(record)
+    return found if len(found) <= most else runs
 
 
 def is_ceiling(records: Sequence[Record]) -> bool:

@@ -5,8 +5,8 @@ from typing import Literal
 
 from ider.errors import unknown
 
-Better = Literal["high", "low", "zero"]
-_ARROWS: dict[Better, str] = {"high": "↑", "low": "↓", "zero": "→0"}
+Better = Literal["high", "low", "zero", ""]
+_ARROWS: dict[Better, str] = {"high": " ↑", "low": " ↓", "zero": " →0", "": ""}
 MISSING = "–"
 
 
@@ -25,7 +25,7 @@ class Column:
     def heading(self) -> str:
         """Title, unit and direction, such as ``ECE (%) ↓``."""
         unit = f" ({self.unit})" if self.unit else ""
-        return f"{self.title}{unit} {_ARROWS[self.better]}"
+        return f"{self.title}{unit}{_ARROWS[self.better]}"
 
     def number(self, value: float | None) -> str:
         """The value as text; with its sign where the sign is the message."""
@@ -45,7 +45,7 @@ class Column:
     def score(self, value: float) -> float:
         """The printed value on a scale where more is better, so that what prints equal also ranks equal."""
         rounded = self.rounded(value)
-        return {"high": rounded, "low": -rounded, "zero": -abs(rounded)}[self.better]
+        return {"high": rounded, "low": -rounded, "zero": -abs(rounded), "": 0.0}[self.better]
 
 
 METRICS = (
@@ -72,7 +72,8 @@ METRICS = (
     Column("overconfidence", "Overconfidence", "points", "zero", "mean confidence minus accuracy; above 0: too sure"),
     Column("idempotence_gap", "Idempotence gap", "", "low", "how far the answer moves when it is fed back", digits=3),
 )
-_BY_NAME = {column.name: column for column in METRICS}
+TEMPERATURE = Column("temperature", "T", "", "", "temperature of the calibrated answer; above 1: less sure than before")
+_BY_NAME = {column.name: column for column in (*METRICS, TEMPERATURE)}
 
 
 def column(name: str) -> Column:
@@ -84,3 +85,4 @@ def column(name: str) -> Column:
 
 COLUMNS = tuple(column(name) for name in ("faa", "ff", "ece", "overconfidence"))
 ANSWER_COLUMNS = tuple(column(name) for name in ("faa", "ece", "overconfidence", "nll"))
+CALIBRATION_COLUMNS = tuple(column(name) for name in ("ece", "overconfidence", "nll", "temperature"))

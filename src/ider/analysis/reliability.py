@@ -10,13 +10,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ider.analysis import style
-from ider.analysis.aggregate import Array, Bins, Runs, metric_mean, reliability_bins, task_count
+from ider.analysis.aggregate import Array, Bins, Runs, metric_mean, reliability_bins, task_count, with_calibrated
 from ider.analysis.columns import MISSING
 from ider.records import Record
 
 _OVER: dict[str, Any] = {"facecolor": style.VERMILLION, "hatch": "//////"}
 _UNDER: dict[str, Any] = {"facecolor": style.BLUE, "hatch": ""}
 _DIAGONAL: dict[str, Any] = {"color": "black", "linestyle": (0, (3, 2)), "linewidth": 0.8}
+MOST_PANELS = 16  # four rows of four
 _EDGE: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.4}
 
 
@@ -25,9 +26,10 @@ def reliability_diagram(runs: Runs) -> Figure:
 
     The gap between a bin's accuracy and its mean confidence is coloured; below is how many images each bin holds.
     The numbers in the title are the headline metrics (so ECE is the mean over tasks, as in the tables, whereas the
-    bins are pooled over tasks).
+    bins are pooled over tasks). Calibrated answers have panels of their own, as long as there are not too many.
     """
     task_count(runs)
+    runs = with_calibrated(runs, MOST_PANELS)
     columns = style.panel_columns(len(runs))
     rows, width = -(-len(runs) // columns), style.NARROW if columns <= 2 else style.WIDE
     height = rows * ((width - 0.7) / columns * 1.25 + 0.45) + 1.1

@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ider.analysis.columns import ANSWER_COLUMNS, COLUMNS, METRICS, MISSING, Column, column
+from ider.analysis.columns import ANSWER_COLUMNS, CALIBRATION_COLUMNS, COLUMNS, METRICS, MISSING, Column, column
 from ider.analysis.render import Cell, Heading, Table, to_csv, to_latex, to_markdown, to_rich
 from ider.errors import UserError
-from ider.records import ANSWERS, Summary
+from ider.records import ANSWERS, Summary, side_by_side
 
 __all__ = [
     "ANSWER_COLUMNS",
@@ -21,6 +21,8 @@ __all__ = [
     "Heading",
     "Table",
     "answers_table",
+    "calibration_notes",
+    "calibration_table",
     "column",
     "comparison_table",
     "run_table",
@@ -40,9 +42,10 @@ def comparison_table(
     """One row a method, mean ± std over its seeds, the best of each column marked.
 
     `ceilings` are methods that break the rules of the game (joint sees every task at once): they come last, under a
-    rule, and are never the best. Methods that print the same share the mark; a single contestant gets none.
+    rule, and are never the best. Methods that print the same share the mark; a single contestant gets none. Calibrated
+    answers have rows of their own below the raw one.
     """
-    benchmark = _benchmark(summaries)
+    benchmark, summaries = _benchmark(summaries), side_by_side(summaries)
     ranked = [summary for summary in summaries if summary["method"] not in ceilings]
     above = [summary for summary in summaries if summary["method"] in ceilings]
     ordered = [*ranked, *above]
@@ -65,7 +68,7 @@ def answers_table(summaries: Sequence[Summary], columns: Sequence[Column] = ANSW
     extras = [name for name in _extras(summaries) if name != "Answer"]
     answers = [_distinct_answers(summary) for summary in summaries]
     rows = tuple(
-        (Cell(summary["method"] if place == 0 else ""), *_extra_cells(summary, extras), *cells)
+        (Cell(_name(summary) if place == 0 else ""), *_extra_cells(summary, extras), *cells)
         for summary, distinct in zip(summaries, answers, strict=True)
         for place, answer in enumerate(distinct)
         for cells in [_answer_cells(summary, answer, columns)]
@@ -74,6 +77,22 @@ def answers_table(summaries: Sequence[Summary], columns: Sequence[Column] = ANSW
     title = f"{_title(benchmark, summaries, [*extras, 'Answer'])}; * is the headline"
     ends = itertools.accumulate(len(distinct) for distinct in answers)
     return Table(title, header, rows, tuple(end for end in ends if end < len(rows)))
+
+
+def calibration_table(summaries: Sequence[Summary]) -> Table:
+    """The answers of calibrated runs, as they are and as each calibrator makes them; T is the temperature."""
+    found = side_by_side([summary for summary in summaries if summary.get("calibrated")])
+    return answers_table(found, CALIBRATION_COLUMNS)
+
+
+def calibration_notes(summaries: Sequence[Summary]) -> list[str]:
+    """What each calibrator cost: how many images it saw outside training, and how many are not trained on for it."""
+    found = {name: entry for summary in summaries for name, entry in summary.get("calibrated", {}).items()}
+    return [
+        f"{name}: at the end fitted with {entry['held_out']['mean']:,.0f} images from outside the memory; "
+        f"{entry['withheld']:,} of the training images were held out"
+        for name, entry in found.items()
+    ]
 
 
 def run_table(summary: Summary) -> Table:
@@ -136,7 +155,12 @@ def _benchmark(summaries: Sequence[Summary]) -> str:
 
 
 def _label(summary: Summary, ceilings: Collection[str]) -> str:
-    return f"{summary['method']} (ceiling)" if summary["method"] in ceilings else str(summary["method"])
+    return f"{_name(summary)} (ceiling)" if summary["method"] in ceilings else _name(summary)
+
+
+def _name(summary: Summary) -> str:
+    """The method, and by what it is calibrated."""
+    return ", ".join([summary["method"], *([summary["calibration"]] if "calibration" in summary else [])])
 
 
 def _answer(summary: Summary) -> str:

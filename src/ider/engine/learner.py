@@ -7,7 +7,7 @@ epoch: `save` it there, `load` it and call `learn` with the same task, and it go
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ider import randomness
+from ider.calibration import Calibration, Calibrator
 from ider.config import EngineConfig, LearnerConfig, as_dict, from_dict
 from ider.data.augment import channel_statistics
 from ider.engine import checkpoint
@@ -28,9 +28,10 @@ from ider.engine.classbook import ClassBook
 from ider.engine.desk import Desk, Notes
 from ider.engine.device import resolve
 from ider.engine.ledger import Ledger
-from ider.engine.material import Material
+from ider.engine.material import Material, tensors_of, with_room
 from ider.engine.model import Model
 from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd
+from ider.engine.sight import Sight, calibrate
 from ider.engine.step import Phase, Workbench
 from ider.errors import UserError
 from ider.memory.plan import Schedule, Segment, plan_epoch
@@ -41,8 +42,6 @@ from ider.protocols import Desk as DeskProtocol
 from ider.protocols import Method
 from ider.streams.stream import Images, Labels, Task
 from ider.types import Samples
-
-EVALUATION_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -174,8 +173,8 @@ class Learner:
         return self.model.answers(images)
 
     def predict_proba(self, images: Images, answer: Answer = "first") -> Probabilities:
-        """The probability of each class, one column a class of the head; zero for classes not seen yet."""
-        return self.answers(images).probabilities(answer, self.seen)
+        """The probability (calibrated, if the learner is) of each class of the head; zero for those not seen yet."""
+        return self.answers(images).probabilities(answer, self.seen, self.model.temperatures)
 
     def predict(self, images: Images, answer: Answer = "first") -> NDArray[np.int64]:
         """The likeliest of the classes seen."""
@@ -185,9 +184,19 @@ class Learner:
     def uncertainty(self, images: Images) -> NDArray[np.float64]:
         """How far the second answer is from the first (L2 distance of probabilities); 0: the net agrees with itself."""
         answers = self.answers(images)
-        gap = answers.probabilities("first", self.seen) - answers.probabilities("second", self.seen)
-        distance: NDArray[np.float64] = np.linalg.norm(gap, axis=1)
+        first, second = (
+            answers.probabilities(name, self.seen, self.model.temperatures) for name in ("first", "second")
+        )
+        distance: NDArray[np.float64] = np.linalg.norm(first - second, axis=1)
         return distance
+
+    def calibrate(self, calibrator: Calibrator | str, held_out: Sequence[Task] = ()) -> Calibration:
+        """Choose the temperatures of the answers, which hold until the next task is learnt.
+
+        `held_out` are images that were kept from training, one `Task` for each task so far.
+        """
+        sight = Sight(self.model, self.book, self.slots.filled, held_out, self.seed)
+        return calibrate(calibrator, sight, self.tasks_learned)
 
     def save(self, path: Path | str, **extra: Any) -> None:
         """Write everything, memory included, into one file; `extra` (JSON) travels along."""
@@ -290,7 +299,7 @@ class Learner:
             self._bench, self._phases = self._make_bench(task), {}
             self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         else:
-            self._bench.load(*_tensors(task))
+            self._bench.load(*tensors_of(task))
 
     def _make_bench(self, task: Task) -> Workbench:
         train, side = self.config.train, self.method.needs().side
@@ -302,7 +311,7 @@ class Learner:
         totals = {name: total.to(self.device) for name, total in checkpoint.under("totals", self._unfinished).items()}
         self._unfinished = {}
         more = self.memory.capacity if self.method.needs().learns_from == "task and memory" else 0
-        images, labels = (_with_room(part.to(self.device, copy=True), more) for part in _tensors(task))
+        images, labels = (with_room(part.to(self.device, copy=True), more) for part in tensors_of(task))
         mean, std = self.model.mean_std()
         self.net.train()
         return Workbench(self.config, self.model, self.book.classes, optimisers, images, labels, mean, std, totals)
@@ -384,16 +393,8 @@ class Learner:
             self.model.renew_teacher()
         self._call(self.method.after_task, "after", task, material.held_out)
         self.tasks_learned, self.epoch, self.step, self._begun = self.tasks_learned + 1, 0, 0, False
+        self.model.temperatures = {}  # were those of the net as it was
         self.memory.forget_discarded()
         if self._bench is not None:
             self._bench.forget_images()
         self._loaded = None
-
-
-def _tensors(task: Task) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(task.images), torch.from_numpy(task.labels)
-
-
-def _with_room(rows: Tensor, more: int) -> Tensor:
-    """Rows with room for the next task, which may have some more."""
-    return torch.cat([rows, rows.new_zeros((more, *rows.shape[1:]))]) if more else rows

@@ -1,12 +1,14 @@
 """The net and what belongs to it: teacher, memory, the method's own tensors and module; all on the device."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ider import randomness
+from ider.calibration import Temperatures
 from ider.config import LearnerConfig
 from ider.data.augment import normalise
 from ider.engine import checkpoint
@@ -17,7 +19,7 @@ from ider.memory.store import MemoryStore
 from ider.nets import NETS, Shape, TwoInputNet
 from ider.streams.stream import Images
 
-EVALUATION_ROWS = 512
+EVALUATION_ROWS, TEMPERATURE = 512, "temperature"
 
 
 class Model:
@@ -37,6 +39,8 @@ class Model:
         self.averages = {item.name: self.net.averaged() for item in self.method.needs().averages}
         self.steps = torch.zeros((), device=self.device)
         """How many steps have been done in all; averages follow slowly from the start."""
+        self.temperatures: dict[str, float] = {}
+        """By answer, if it is calibrated."""
         self.teacher: TwoInputNet | None = None
         self.side: nn.Module | None = None
 
@@ -82,15 +86,11 @@ class Model:
 
     def answers(self, images: Images) -> Answers:
         """The logits of both answers, as the method predicts by them."""
-        net = self.averages.get(self.method.needs().predicts, self.net)
-        was_training = net.training
-        net.eval()
-        with torch.inference_mode(), casting(self.config.engine):
+        with torch.inference_mode(), self.predicting() as net:
             chunks = [
-                self._answer(net, images[start : start + EVALUATION_ROWS])
+                self.answer(net, self.shown(images[start : start + EVALUATION_ROWS]))[:2]
                 for start in range(0, max(len(images), 1), EVALUATION_ROWS)
             ]
-        net.train(was_training)
         first, second = (torch.cat(part).float().cpu().numpy() for part in zip(*chunks, strict=True))
         return Answers(first, second)
 
@@ -99,6 +99,7 @@ class Model:
         found = checkpoint.prefixed("net", self.net.state_dict()) | checkpoint.prefixed("memory", self.memory.tensors())
         found |= checkpoint.prefixed("state", self.state)
         found["steps"] = self.steps
+        found |= temperature_tensors(self.temperatures)
         averages = [(f"average/{name}", net) for name, net in self.averages.items()]
         for name, module in (("teacher", self.teacher), ("side", self.side), *averages):
             if module is not None:
@@ -112,6 +113,7 @@ class Model:
         for name, values in checkpoint.under("state", tensors).items():
             self.state[name].copy_(values)
         self.steps.copy_(tensors["steps"])
+        self.temperatures = {name: value.item() for name, value in checkpoint.under(TEMPERATURE, tensors).items()}
         for name, net in self.averages.items():
             net.load_state_dict(checkpoint.under(f"average/{name}", tensors))
         if teacher := checkpoint.under("teacher", tensors):
@@ -132,17 +134,40 @@ class Model:
         made = self.method.state(dict(self.net.named_parameters()), self.net.classes, self.net.features_out)
         return {name: values.detach().clone().to(self.device) for name, values in made.items()}
 
-    def _answer(self, net: TwoInputNet, images: Images) -> tuple[Tensor, Tensor]:
-        x = normalise(torch.from_numpy(np.ascontiguousarray(images)).to(self.device), *self.mean_std())
-        z = net.encode(x)
-        logits, first = self._predict(net, z, None)
-        return first, first if net.label is None else self._predict(net, z, logits.softmax(-1))[1]
+    @contextmanager
+    def predicting(self) -> Iterator[TwoInputNet]:
+        """Within, the net that the learner predicts with, in eval mode and in the precision of the run."""
+        net = self.averages.get(self.method.needs().predicts, self.net)
+        was_training = net.training
+        net.eval()
+        try:
+            with casting(self.config.engine):
+                yield net
+        finally:
+            net.train(was_training)
 
-    def _predict(self, net: TwoInputNet, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The net's logits, and those by which the method predicts."""
+    def shown(self, images: Images) -> Tensor:
+        """Images as the net sees them."""
+        return normalise(torch.from_numpy(np.ascontiguousarray(images)).to(self.device), *self.mean_std())
+
+    def answer(self, net: TwoInputNet, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The logits of both answers, as the method predicts by them, and the features of the first."""
+        z = net.encode(x)
+        logits, first, features = self._predict(net, z, None)
+        second = first if net.label is None else self._predict(net, z, logits.softmax(-1))[1]
+        return first, second, features
+
+    def _predict(self, net: TwoInputNet, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The net's logits, those by which the method predicts, and the features."""
         features = net.features(z, y)
         logits = net.head(features)
-        return logits, self.method.predict(logits.float(), features.float(), self.state)
+        return logits, self.method.predict(logits.float(), features.float(), self.state), features
+
+
+def temperature_tensors(temperatures: Temperatures) -> checkpoint.Tensors:
+    """Temperatures as they are saved."""
+    found = {answer: torch.tensor(value, dtype=torch.float64) for answer, value in temperatures.items()}
+    return checkpoint.prefixed(TEMPERATURE, found)
 
 
 @torch.no_grad()

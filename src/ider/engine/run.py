@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from ider.calibration import CALIBRATORS
 from ider.config import RunConfig, as_dict, run_id
-from ider.engine import evaluate
+from ider.engine import calibrated, evaluate
 from ider.engine.classbook import ClassBook
 from ider.engine.device import device_name
 from ider.engine.learner import Learner, Progress
@@ -93,6 +94,7 @@ class _Journey:
             start = evaluate.untrained(self.learner, self.stream)
             self.log = {
                 "rows": [],
+                "stages": [],
                 "start": start,
                 "seconds": 0.0,
                 "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -108,9 +110,12 @@ class _Journey:
             yield progress
 
     def arrive(self) -> None:
-        """Measure after a task, and write that down."""
+        """Calibrate and measure after a task, and write that down."""
         learnt = len(self.stream.tests) if self.config.method.needs().joined else self.learner.tasks_learned
         self.log["rows"].append(evaluate.after_task(self.learner, self.stream, learnt, self.config.evaluation))
+        if self.config.calibration != CALIBRATORS["none"]:
+            stage = calibrated.stage(self.learner, self.config.calibration, self.stream, self.config)
+            self.log["stages"].append(stage)
         self.save()
 
     def save(self) -> None:
@@ -125,6 +130,9 @@ class _Journey:
         measured = evaluate.final(
             self.learner, self.stream, self.log["rows"], self.log["start"], self.config.evaluation
         )
+        stages, config = self.log["stages"], self.config
+        known = measured["answers"]
+        entry = stages and calibrated.entry(self.learner, config.calibration, self.stream, stages, known, config)
         return {
             "schema": SCHEMA,
             "id": run_id(self.config, self.seed),
@@ -137,6 +145,7 @@ class _Journey:
             "classes": list(self.stream.class_names),
             "tasks": [list(group) for group in self.stream.groups()],
             **measured,
+            **({"calibrated": entry} if entry else {}),
             "history": self.learner.history,
         }
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from ider.data import datasets
+from ider.errors import UserError
 from ider.options import option, validate
 from ider.streams.gcil import Sampler, gcil
 from ider.streams.split import NATURAL, split
@@ -24,13 +25,20 @@ class StreamConfig:
     sizes: tuple[int, ...] = option((), "classes of each task, for tasks of unequal size; empty: equal tasks", least=1)
     order_seed: int = option(NATURAL, "seed of a random class order; -1: the natural order", least=NATURAL)
     hold_out: float = option(
-        0.0, "share of the training images kept from training: to choose settings or to calibrate on", least=0, most=0.9
+        0.0,
+        "images kept from training, to choose settings or to calibrate on: a share, or from 1 on so many of each task "
+        "(at most a fifth of a class)",
+        least=0,
     )
     gcil: Sampler = field(default_factory=Sampler)
 
     def __post_init__(self) -> None:
         validate(self, "stream.")
         validate(self.gcil, "stream.gcil.")
+        if 0.9 < self.hold_out < 1 or (self.hold_out > 1 and self.hold_out % 1):
+            raise UserError(
+                f"stream.hold_out is {self.hold_out}; it must be a share of at most 0.9, or a whole number of images"
+            )
 
 
 def build(config: StreamConfig, data_dir: str = "") -> Stream:

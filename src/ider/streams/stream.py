@@ -92,7 +92,10 @@ class Stream:
         return replace(self, tasks=(concatenate(self.tasks),))
 
     def holding_out(self, share: float, seed: int = 0) -> "Stream":
-        """The same stream with a share of each task's images kept from training, class by class (rounded down)."""
+        """The same stream with a share of each task's images kept from training, class by class (rounded down).
+
+        From 1 on, `share` is a number of images of each task, of which no class gives more than a fifth of its own.
+        """
         parts = [
             _divided(task, share, randomness.generator(seed, f"held out {t}")) for t, task in enumerate(self.tasks)
         ]
@@ -114,9 +117,13 @@ def concatenate(tasks: Sequence[Task]) -> Task:
 def _divided(task: Task, share: float, rng: np.random.Generator) -> tuple[Task, Task]:
     """What of a task is learnt, and what is held out."""
     shuffled = [rng.permutation(np.flatnonzero(task.labels == label)) for label in task.classes]
-    out = np.isin(np.arange(len(task)), np.concatenate([which[: int(share * len(which))] for which in shuffled]))
+    counts = [
+        int(share * len(which) if share < 1 else min(share / len(shuffled), len(which) / 5)) for which in shuffled
+    ]
+    chosen = [which[:count] for which, count in zip(shuffled, counts, strict=True)]
+    out = np.isin(np.arange(len(task)), np.concatenate(chosen))
     if out.all() or not out.any():
-        counts = ", ".join(str(len(which)) for which in shuffled)
-        raise UserError(f"stream.hold_out is {share}, but a task with {counts} images a class cannot give that share")
+        sizes = ", ".join(str(len(which)) for which in shuffled)
+        raise UserError(f"stream.hold_out is {share}, but a task with {sizes} images a class cannot give that")
     learnt, held = (Task(task.images[which], task.labels[which]) for which in (~out, out))
     return learnt, held
