@@ -4,6 +4,7 @@ Shape legend: N rows of all parts together, C classes, D features.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -22,12 +23,14 @@ Terms = dict[str, Tensor]
 class Parts:
     """Several batches ("parts") laid end to end in one tensor, so that each convolution runs once for all of them.
 
-    Normalisation takes its statistics per part, unless `mixed` says that the parts count as one batch.
+    Normalisation takes its statistics per part, unless `mixed` says that the parts count as one batch, but for those
+    that keep to themselves (`alone`), which lie last.
     """
 
     rows: Tensor
     sizes: Mapping[str, int]
     mixed: bool = False
+    alone: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Tensor:
         size = self.sizes[name]
@@ -39,7 +42,11 @@ class Parts:
     @property
     def groups(self) -> tuple[int, ...]:
         """How many rows share normalisation statistics, group by group."""
-        return (sum(self.sizes.values()),) if self.mixed else tuple(self.sizes.values())
+        if not self.mixed:
+            return tuple(self.sizes.values())
+        together = sum(size for name, size in self.sizes.items() if name not in self.alone)
+        apart = [size for name, size in self.sizes.items() if name in self.alone]
+        return tuple(apart) if apart and not together else (together, *apart)
 
     def like(self, rows: Tensor) -> "Parts":
         """The same parts with other content."""
@@ -53,8 +60,9 @@ class Parts:
         starts = [self._start(name) for name in sizes]
         count = sum(sizes.values())
         if starts and starts[-1] + list(sizes.values())[-1] - starts[0] == count:
-            return Parts(self.rows.narrow(0, starts[0], count), sizes, self.mixed)
-        return Parts(cat([self[name] for name in sizes]) if sizes else self.rows[:0], sizes, self.mixed)
+            return dataclasses.replace(self, rows=self.rows.narrow(0, starts[0], count), sizes=sizes)
+        rows = cat([self[name] for name in sizes]) if sizes else self.rows[:0]
+        return dataclasses.replace(self, rows=rows, sizes=sizes)
 
     def _start(self, name: str) -> int:
         names = list(self.sizes)
@@ -134,9 +142,13 @@ class Draw:
 
 @dataclass(frozen=True)
 class Teacher:
-    """The net as it was at the end of the previous task; it normalises by its batch or by its running statistics."""
+    """The net (or a running mean `of` it) as it was at the end of the previous task.
+
+    It normalises by its batch or by its running statistics.
+    """
 
     statistics: Literal["batch", "running"] = "batch"
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -196,13 +208,28 @@ class Average:
 
     It does so with a chance of `rate`, as d * mean + (1 - d) * weights where d is `decay`, or less in the first steps
     of a run: 1 - 1 / (s + 1) after step s. It normalises by the batches that the method shows it, and its running
-    statistics are of these (`own_statistics`) or copied from the net.
+    statistics are of these (`own_statistics`) or copied from the net. `epochs` are those of a task that rate and decay
+    are meant for; 0: they hold for any number.
     """
 
     name: str
     decay: float
     rate: float
     own_statistics: bool = True
+    epochs: int = 0
+
+    def with_horizon(self, steps: float) -> "Average":
+        """The same mean, reaching back that many steps, 1 / (rate * (1 - decay)): the rate says so, up to 1."""
+        rate = 1 / (steps * (1 - self.decay)) if self.decay < 1 else math.inf
+        if rate <= 1:
+            return dataclasses.replace(self, rate=rate)
+        return dataclasses.replace(self, rate=1.0, decay=1 - 1 / max(steps, 1.0))
+
+    def over(self, epochs: int) -> "Average":
+        """The same mean in tasks of so many epochs: its horizon is as long a share of a task as it is meant to be."""
+        if not self.epochs or epochs == self.epochs or not self.rate or self.decay == 1:
+            return self
+        return self.with_horizon(epochs / self.epochs / (self.rate * (1 - self.decay)))
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ OTHERS = {
     "method.teacher_statistics": "running",
     "net.name": "resnet18",
     "net.label_input": None,  # the method needs it
-    "method.base.mixed": None,  # and forbids that
+    "method.base.mixed": "true",
+    "method.teacher_of": None,  # the method underneath has no mean
     "seeds": "[4]",
     "train.milestones": "[0.5]",
     "train.schedule": "cosine",
@@ -56,8 +57,9 @@ def other_value(path: str, value: object) -> str | None:
 def test_every_setting_but_those_of_the_machine_changes_the_id(path):
     words = other_value(path, dict((name, value) for name, value, _ in settings_of(CONFIG, METHODS))[path])
     if words is None:
-        config = recipe("digits", "er")
-        words = {"net.label_input": "net.label_input=true", "method.base.mixed": "method.mixed=false"}[path]
+        config = override(recipe("digits", "er+id"), "method.name=cls-er+id", METHODS)
+        config = recipe("digits", "er") if path == "net.label_input" else config
+        words = {"net.label_input": "net.label_input=true", "method.teacher_of": "method.teacher_of=stable"}[path]
         changed = override(config, words, METHODS)
     else:
         changed, config = override(CONFIG, f"{path}={words}", METHODS), CONFIG

@@ -65,10 +65,11 @@ class Model:
         """The teacher becomes what the net is now, in place if it is there: what is captured reads these tensors."""
         need = self.method.needs().teacher
         assert need is not None
+        source = self.averages.get(need.of, self.net)
         if self.teacher is None or self.teacher.classes != self.net.classes:
-            self.teacher = self.net.frozen(need.statistics, compute_dtype(self.config.engine))
+            self.teacher = source.frozen(need.statistics, compute_dtype(self.config.engine))
         else:
-            copy_state(self.net, self.teacher)
+            copy_state(source, self.teacher)
 
     def renew_side(self, task: int) -> None:
         """Draw the module beside the net afresh for a task, in place if it is there."""

@@ -18,6 +18,10 @@ class Supervised:
         """What the engine must provide; nothing but the current batch by default."""
         return Needs()
 
+    def aside(self, net: Net, batch: Batch) -> Answer | None:
+        """What `further` is given in place of the first answer to all parts, asked before it; that one by default."""
+        return None
+
     def supervised(self, logits: Parts, batch: Batch) -> Terms:
         """The cross-entropies of one answer to the `labelled` parts."""
         raise NotImplementedError
@@ -44,8 +48,9 @@ class Supervised:
 
     def step(self, net: Net, teacher: Net | None, batch: Batch) -> Outcome:
         """The cross-entropies of the first answer, and what the method adds to them."""
+        aside = self.aside(net, batch)
         first = net.decode(net.encode(batch.images), keep=self.keep(batch))
-        terms = self.supervised(first.logits, batch) | self.further(first, (net, teacher), batch)
+        terms = self.supervised(first.logits, batch) | self.further(aside or first, (net, teacher), batch)
         return Outcome(terms, self.kept(first), self.revised(first, batch), self.counted(first, batch))
 
     def state(self, weights: Mapping[str, Tensor], classes: int, features: int) -> Mapping[str, Tensor]:
