@@ -283,6 +283,7 @@ def altered(kind: Any, value: Any) -> Any:
         float: lambda: 0.3125 + value / 2,
         int: lambda: value + 1,
         tuple: lambda: value[:-1],
+        str: lambda: "" if value else "stable",
     }[type(value)]()
 
 
