@@ -15,7 +15,9 @@ def classes_of(count: int, past: Sequence[int], current: Sequence[int], finished
     masks = [torch.zeros(count, dtype=torch.bool) for _ in range(2)]
     for mask, labels in zip(masks, (past, current), strict=True):
         mask[list(labels)] = True
-    return Classes(*masks, torch.tensor(float(finished)), block or max(len(current), 1))
+    task_of = torch.full((count,), -1)
+    task_of[list(past)], task_of[list(current)] = max(finished - 1, 0), finished
+    return Classes(*masks, torch.tensor(float(finished)), block or max(len(current), 1), task_of)
 
 
 def batch_of(images: Tensor, labels: Tensor, sizes: Mapping[str, int], mixed: bool = False, **others: Any) -> Batch:

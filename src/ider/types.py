@@ -12,6 +12,7 @@ from typing import Literal
 from torch import Tensor, cat, nn
 
 CURRENT = "current"
+TASKS = "tasks"
 VIEW_NUMBERS = 11
 """The random numbers that one strongly augmented view takes (`data.strong`)."""
 
@@ -87,13 +88,14 @@ class Classes:
 
     `past` and `current` are masks over the C classes of the head: learnt in tasks that are over, and in the present
     task; a class that comes again is both. `finished` counts the tasks that are over. `block` is the number of classes
-    of the first task, which never changes.
+    of the first task, which never changes. `task_of` has the task (from 0) that brought each class, -1 for none yet.
     """
 
     past: Tensor
     current: Tensor
     finished: Tensor
     block: int
+    task_of: Tensor
 
     @property
     def seen(self) -> Tensor:
@@ -196,10 +198,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Side:
-    """A module beside the net, drawn afresh for each task, that an SGD of its own with a constant rate moves."""
+    """A module beside the net, drawn afresh for each task, that an SGD of its own with a constant rate moves.
 
-    lr: float
+    If it is `lasting` it learns with the net, by the net's optimiser, and stays: when classes or tasks come it is drawn
+    anew for their number, and what it knows takes the leading corner of each of its tensors.
+    """
+
+    lr: float = 0.0
     momentum: float = 0.0
+    lasting: bool = False
 
 
 @dataclass(frozen=True)
@@ -257,7 +264,7 @@ class Needs:
     dice: tuple[str, ...] = ()  # draws that get one random number a row
     views: Views | None = None
     side: Side | None = None
-    head: Literal["linear", "cosine"] = "linear"
+    head: Literal["linear", "cosine", "none"] = "linear"
     sparsity: Sparsity | None = None
     mixed: bool = False  # normalise all parts as one batch
     joined: bool = False  # learn the whole stream as one task
@@ -268,6 +275,9 @@ class Needs:
     hold_out: float = 0.0  # share of the memory, and as many of the task's images, kept from training
     disjoint: bool = False  # a class must not come again
     after_epochs: bool = False  # the hook after each epoch is called
+    recalls: bool = False  # a prediction begins with a look at the memory: `Method.predictor`
+    clip: float = 0.0  # the largest norm of the gradient, which is scaled down to it; 0: any
+    warm_up: float = 0.0  # share of a task's steps in which the learning rate climbs to what the schedule says
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ider import Learner, LearnerConfig, RunConfig, Task, UserError
 from ider.config import EngineConfig, MemoryConfig, NetConfig, TrainConfig, as_dict, from_dict
+from ider.memory.plan import noise_shapes
 from ider.methods import ER, METHODS, Finetune, Idempotent
 from ider.nets import NETS, Shape, TwoInputNet, View
 from ider.protocols import Method
@@ -104,7 +105,9 @@ def stage(method: Method, case: Case) -> Stage:
     shapes = {item.name: (drawn, CLASSES) if item.per_class else (drawn,) for item in needs.stores}
     stored = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()} if drawn else {}
     features = net.features_out
-    noise = {name: torch.rand(shape, generator=generator) for name, shape in method.noise(CLASSES, features).items()}
+    tasks = 1 + case.later
+    shapes = noise_shapes(method.noise(CLASSES, features), sizes, tasks)
+    noise = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
     torch.manual_seed(3)
     batch = batch_of(
         images,
@@ -117,7 +120,7 @@ def stage(method: Method, case: Case) -> Stage:
         noise=noise,
         stored=stored,
         state=awake(method.state(dict(net.named_parameters()), CLASSES, features)),
-        side=method.side(CLASSES, features),
+        side=method.side(CLASSES, features, tasks),
         views=views(needs, generator),
     )
     teacher = new_net(1, needs).frozen(needs.teacher.statistics) if teaching and needs.teacher else None

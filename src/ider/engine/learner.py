@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ider import randomness
 from ider.config import EngineConfig, LearnerConfig, as_dict, from_dict
@@ -28,9 +27,9 @@ from ider.engine.classbook import ClassBook
 from ider.engine.desk import Desk, Notes
 from ider.engine.device import resolve
 from ider.engine.ledger import Ledger
-from ider.engine.material import Material
+from ider.engine.material import Material, tensors_of, with_room
 from ider.engine.model import Model
-from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd
+from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd, warmed
 from ider.engine.step import Phase, Workbench
 from ider.errors import UserError
 from ider.memory.plan import Schedule, Segment, plan_epoch
@@ -38,11 +37,9 @@ from ider.memory.policy import POLICIES, Slots, reservoir
 from ider.memory.store import MemoryStore
 from ider.nets import TwoInputNet
 from ider.protocols import Desk as DeskProtocol
-from ider.protocols import Method
+from ider.protocols import Method, Predict
 from ider.streams.stream import Images, Labels, Task
 from ider.types import Samples
-
-EVALUATION_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,10 @@ class Learner:
                 f"images are uint8 of shape (N, channels, height, width), not {images.dtype} of {images.shape}"
             )
         self.prepare(images)
-        return self.model.answers(images)
+        predict: Predict = partial(self.method.predict, state=self.model.state)
+        if self.method.needs().recalls and self.slots.filled:
+            predict = self.method.predictor(self._desk("prediction"))
+        return self.model.answers(images, predict)
 
     def predict_proba(self, images: Images, answer: Answer = "first") -> Probabilities:
         """The probability of each class, one column a class of the head; zero for classes not seen yet."""
@@ -256,8 +256,7 @@ class Learner:
         self._meet(task)
         if self.method.needs().side is not None:
             self.model.renew_side(self.tasks_learned)
-        none = Samples(self.memory.images[:0], self.memory.labels[:0])
-        self._call(self.method.before_task, "before", task, none)
+        self._call(self.method.before_task, "before", task)
         self._begun = True
 
     def _meet(self, task: Task) -> None:
@@ -272,13 +271,17 @@ class Learner:
         """The generator of one purpose in the present task: asked for again, it begins again."""
         return randomness.generator(self.seed, f"{purpose} {self.tasks_learned}")
 
-    def _call(self, hook: Callable[[DeskProtocol], None], when: str, task: Task, held_out: Samples) -> None:
-        """Call a hook of the method, and take over the slots as it leaves them."""
-        fresh = partial(self.model.fresh_net, f"weights {self.tasks_learned}")
-        notes = Notes(self.model.state, self.book.classes, self.book.task_of)
-        desk = Desk(self.config, self.net, self.memory, self.slots, notes, (task, held_out), self._rng(when), fresh)
-        hook(desk)
+    def _call(self, hook: Callable[[DeskProtocol], None], when: str, task: Task, out: Samples | None = None) -> None:
+        """Call a hook of the method; the slots are as it leaves them."""
+        hook(desk := self._desk(when, task, out))
         self.slots = desk.slots
+
+    def _desk(self, when: str, task: Task | None = None, held_out: Samples | None = None) -> Desk:
+        """What a method works with outside of steps."""
+        fresh = partial(self.model.fresh_net, f"weights {self.tasks_learned}")
+        notes = Notes(self.model.state, self.model.side, self.book.classes, self.book.task_of)
+        given = task, held_out or Samples(self.memory.images[:0], self.memory.labels[:0])
+        return Desk(self.config, self.net, self.memory, self.slots, notes, given, self._rng(when), fresh)
 
     def _load(self, task: Task) -> None:
         """Bring the task to the device; where it fits into the place of the one before, what is captured stays so."""
@@ -286,19 +289,20 @@ class Learner:
             self._bench, self._phases = self._make_bench(task), {}
             self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         else:
-            self._bench.load(*_tensors(task))
+            self._bench.load(*tensors_of(task))
 
     def _make_bench(self, task: Task) -> Workbench:
         train, side = self.config.train, self.method.needs().side
-        optimisers = {"net": sgd(self.net.parameters(), train.lr, train.momentum, train.weight_decay)}
-        if side is not None and self.model.side is not None:
+        lasting = self.model.side.parameters() if side and side.lasting and self.model.side else ()
+        optimisers = {"net": sgd([*self.net.parameters(), *lasting], train.lr, train.momentum, train.weight_decay)}
+        if side is not None and self.model.side is not None and not side.lasting:
             optimisers["side"] = sgd(self.model.side.parameters(), side.lr, side.momentum)
         for name, optimiser in optimisers.items():
             restore_momentum(optimiser, checkpoint.under(f"momentum/{name}", self._unfinished))
         totals = {name: total.to(self.device) for name, total in checkpoint.under("totals", self._unfinished).items()}
         self._unfinished = {}
         more = self.memory.capacity if self.method.needs().learns_from == "task and memory" else 0
-        images, labels = (_with_room(part.to(self.device, copy=True), more) for part in _tensors(task))
+        images, labels = (with_room(part.to(self.device, copy=True), more) for part in tensors_of(task))
         mean, std = self.model.mean_std()
         self.net.train()
         return Workbench(self.config, self.model, self.book.classes, optimisers, images, labels, mean, std, totals)
@@ -318,6 +322,7 @@ class Learner:
             dice=needs.dice,
             averages=len(needs.averages),
             noise=self.method.noise(self.net.classes, self.net.features_out),
+            tasks=self.tasks_learned + 1,
             views=needs.views,
         )
 
@@ -327,8 +332,8 @@ class Learner:
         began = time.perf_counter()
         segments, after = plan_epoch(labels, self.slots, self._schedule(), (policy, self._generators))
         self.planning_s += time.perf_counter() - began
-        set_learning_rate(self._bench.optimisers["net"], learning_rate(self.config.train, self.epoch))
         steps, start = sum(segment.steps for segment in segments), 0
+        self._set_rate(steps)
         for segment in segments:
             end = start + segment.steps
             if self.step < end:
@@ -351,9 +356,18 @@ class Learner:
             self._phases[key] = phase, capture(phase.step, mode, self._pool)
         return self._phases[key]
 
+    def _set_rate(self, steps: int) -> None:
+        """The learning rate as the schedule says, or on its way there."""
+        assert self._bench is not None
+        rate, step = learning_rate(self.config.train, self.epoch), self.epoch * steps + self.step
+        rate = warmed(rate, self.method.needs().warm_up, step, self.config.train.epochs * steps)
+        set_learning_rate(self._bench.optimisers["net"], rate)
+
     def _run(self, step: Step, until: int, steps: int) -> Iterator[Progress]:
-        loss = self._ledger.latest
+        loss, warms = self._ledger.latest, self.method.needs().warm_up
         while self.step < until:
+            if warms:
+                self._set_rate(steps)
             step()
             self.step += 1
             yield Progress(self.tasks_learned, self.epoch, self.config.train.epochs, self.step, steps, loss)
@@ -384,12 +398,3 @@ class Learner:
         if self._bench is not None:
             self._bench.forget_images()
         self._loaded = None
-
-
-def _tensors(task: Task) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(task.images), torch.from_numpy(task.labels)
-
-
-def _with_room(rows: Tensor, more: int) -> Tensor:
-    """Rows with room for the next task, which may have some more."""
-    return torch.cat([rows, rows.new_zeros((more, *rows.shape[1:]))]) if more else rows

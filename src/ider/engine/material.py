@@ -4,6 +4,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ider.memory.store import MemoryStore
 from ider.streams.stream import Task, concatenate
@@ -49,3 +50,13 @@ class Material:
         if not len(chosen):
             return None
         return Task(self.memory.images[chosen].cpu().numpy(), self.memory.labels[chosen].cpu().numpy())
+
+
+def tensors_of(task: Task) -> tuple[Tensor, Tensor]:
+    """Images and labels, which share the task's memory."""
+    return torch.from_numpy(task.images), torch.from_numpy(task.labels)
+
+
+def with_room(rows: Tensor, more: int) -> Tensor:
+    """Rows with room for the next task, which may have some more."""
+    return torch.cat([rows, rows.new_zeros((more, *rows.shape[1:]))]) if more else rows

@@ -15,6 +15,7 @@ from ider.engine.device import casting, compute_dtype
 from ider.errors import UserError
 from ider.memory.store import MemoryStore
 from ider.nets import NETS, Shape, TwoInputNet
+from ider.protocols import Predict
 from ider.streams.stream import Images
 
 EVALUATION_ROWS = 512
@@ -39,6 +40,8 @@ class Model:
         """How many steps have been done in all; averages follow slowly from the start."""
         self.teacher: TwoInputNet | None = None
         self.side: nn.Module | None = None
+        self.side_tasks = 0
+        """For how many tasks that was made."""
 
     def fresh_net(self, purpose: str, classes: int = 0) -> TwoInputNet:
         """A net with weights of its own, drawn from the run's seed."""
@@ -72,23 +75,27 @@ class Model:
             copy_state(source, self.teacher)
 
     def renew_side(self, task: int) -> None:
-        """Draw the module beside the net afresh for a task, in place if it is there."""
+        """Draw the module beside the net afresh for a task, in place if it is there; a lasting one keeps its corner."""
+        need, self.side_tasks = self.method.needs().side, task + 1
         with randomness.torch_seeded(self.seed, f"side {task}"):
-            made = self.method.side(self.net.classes, self.net.features_out)
+            made = self.method.side(self.net.classes, self.net.features_out, self.side_tasks)
         assert made is not None
-        if self.side is None:
-            self.side = made.to(self.device)
+        assert need is not None
+        if self.side is None or need.lasting:
+            old, self.side = self.side, made.to(self.device)
+            if old is not None:
+                copy_corner(old, self.side)
         else:
             copy_state(made, self.side)
 
-    def answers(self, images: Images) -> Answers:
+    def answers(self, images: Images, predict: Predict) -> Answers:
         """The logits of both answers, as the method predicts by them."""
         net = self.averages.get(self.method.needs().predicts, self.net)
         was_training = net.training
         net.eval()
         with torch.inference_mode(), casting(self.config.engine):
             chunks = [
-                self._answer(net, images[start : start + EVALUATION_ROWS])
+                self._answer(net, images[start : start + EVALUATION_ROWS], predict)
                 for start in range(0, max(len(images), 1), EVALUATION_ROWS)
             ]
         net.train(was_training)
@@ -99,7 +106,7 @@ class Model:
         """Everything, by name."""
         found = checkpoint.prefixed("net", self.net.state_dict()) | checkpoint.prefixed("memory", self.memory.tensors())
         found |= checkpoint.prefixed("state", self.state)
-        found["steps"] = self.steps
+        found |= {"steps": self.steps, "side_tasks": torch.tensor(self.side_tasks)}
         averages = [(f"average/{name}", net) for name, net in self.averages.items()]
         for name, module in (("teacher", self.teacher), ("side", self.side), *averages):
             if module is not None:
@@ -120,7 +127,7 @@ class Model:
             assert self.teacher is not None
             self.teacher.load_state_dict(teacher)
         if side := checkpoint.under("side", tensors):
-            self.renew_side(0)
+            self.renew_side(int(tensors["side_tasks"]) - 1)
             assert self.side is not None
             self.side.load_state_dict(side)
 
@@ -133,17 +140,18 @@ class Model:
         made = self.method.state(dict(self.net.named_parameters()), self.net.classes, self.net.features_out)
         return {name: values.detach().clone().to(self.device) for name, values in made.items()}
 
-    def _answer(self, net: TwoInputNet, images: Images) -> tuple[Tensor, Tensor]:
+    def _answer(self, net: TwoInputNet, images: Images, predict: Predict) -> tuple[Tensor, Tensor]:
         x = normalise(torch.from_numpy(np.ascontiguousarray(images)).to(self.device), *self.mean_std())
         z = net.encode(x)
-        logits, first = self._predict(net, z, None)
-        return first, first if net.label is None else self._predict(net, z, logits.softmax(-1))[1]
+        logits, first = _predicted(net, z, None, predict)
+        return first, first if net.label is None else _predicted(net, z, logits.softmax(-1), predict)[1]
 
-    def _predict(self, net: TwoInputNet, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The net's logits, and those by which the method predicts."""
-        features = net.features(z, y)
-        logits = net.head(features)
-        return logits, self.method.predict(logits.float(), features.float(), self.state)
+
+def _predicted(net: TwoInputNet, z: Tensor, y: Tensor | None, predict: Predict) -> tuple[Tensor, Tensor]:
+    """The net's logits, and those by which the method predicts."""
+    features = net.features(z, y)
+    logits = net.head(features)
+    return logits, predict(logits.float(), features.float())
 
 
 @torch.no_grad()
@@ -151,3 +159,10 @@ def copy_state(source: nn.Module, target: nn.Module) -> None:
     """Overwrite all weights and buffers in place."""
     for mine, new in zip(target.state_dict().values(), source.state_dict().values(), strict=True):
         mine.copy_(new)
+
+
+@torch.no_grad()
+def copy_corner(source: nn.Module, target: nn.Module) -> None:
+    """Overwrite the leading corner of each weight and buffer by that of a smaller module."""
+    for name, values in source.state_dict().items():
+        target.state_dict()[name][tuple(slice(size) for size in values.shape)] = values

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
 from ider.config import LearnerConfig
 from ider.data.augment import crop_and_flip, normalise
@@ -122,6 +123,8 @@ class Phase:
             optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         for optimiser in bench.optimisers.values():
+            if self.needs.clip:
+                clip_grad_norm_(optimiser.param_groups[0]["params"], self.needs.clip, foreach=True)
             optimiser.step()
         self._average(row)
         self._add_up(outcome.terms)

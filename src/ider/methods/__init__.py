@@ -14,6 +14,7 @@ from ider.methods.icarl import ICaRL
 from ider.methods.idempotence import Idempotent
 from ider.methods.lucir import LUCIR
 from ider.methods.lwf import LwF
+from ider.methods.npcl import NPCL
 from ider.methods.sarl import SARL
 from ider.methods.scommer import SCoMMER
 from ider.methods.xder import XDER
@@ -37,6 +38,7 @@ METHODS: dict[str, Method] = {
     "cls-er": CLSER(),
     "scommer": SCoMMER(),
     "sarl": SARL(),
+    "npcl": NPCL(),
     "finetune+id": Idempotent(base=Finetune()),
     "er+id": Idempotent(base=ER(mixed=False)),
     "er-ace+id": Idempotent(base=ERACE()),
@@ -59,6 +61,7 @@ __all__ = [
     "EWC",
     "LUCIR",
     "METHODS",
+    "NPCL",
     "SARL",
     "XDER",
     "BiC",

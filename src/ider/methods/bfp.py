@@ -42,7 +42,7 @@ class BFP(Supervised):
             side=Side(self.projection_lr, self.projection_momentum),
         )
 
-    def side(self, classes: int, features: int) -> nn.Module:
+    def side(self, classes: int, features: int, tasks: int) -> nn.Module:
         """A linear map of the features."""
         return nn.Linear(features, features)
 

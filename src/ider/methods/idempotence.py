@@ -17,7 +17,7 @@ from ider.losses import logit_kl, logit_mse, probabilities
 from ider.methods.base import Supervised
 from ider.methods.er import ER
 from ider.options import option, validate
-from ider.protocols import Desk, Net
+from ider.protocols import Desk, Net, Predict
 from ider.types import CURRENT, Batch, Draw, Needs, Outcome, Parts, Teacher, Terms
 
 DISTILL = "distill"
@@ -51,7 +51,8 @@ class Idempotent:
         if base.joined:
             raise UserError("+id needs a stream of tasks, but the method underneath learns all of them at once")
         if not self.base.labelled:
-            raise UserError(f"+id needs cross-entropies of its own kind, and {type(self.base).__name__} has none")
+            name = type(self.base).__name__
+            raise UserError(f"+id asks for a cross-entropy of two answers, which {name} cannot give: {self.base.apart}")
         if base.teacher is not None and base.teacher.statistics != self.teacher_statistics:
             raise UserError(
                 f"teacher_statistics is {self.teacher_statistics!r}, but the method underneath needs the other"
@@ -136,11 +137,11 @@ class Idempotent:
         """The base's tensors."""
         return self.base.state(weights, classes, features)
 
-    def side(self, classes: int, features: int) -> nn.Module | None:
+    def side(self, classes: int, features: int, tasks: int) -> nn.Module | None:
         """The base's module beside the net."""
-        return self.base.side(classes, features)
+        return self.base.side(classes, features, tasks)
 
-    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int, ...]]:
+    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int | str, ...]]:
         """The base's random numbers."""
         return self.base.noise(classes, features)
 
@@ -159,3 +160,7 @@ class Idempotent:
     def predict(self, logits: Tensor, features: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """The base's prediction."""
         return self.base.predict(logits, features, state)
+
+    def predictor(self, desk: Desk) -> Predict:
+        """The base's prediction after a look at the memory."""
+        return self.base.predictor(desk)

@@ -63,7 +63,7 @@ class SCoMMER(Supervised):
         table = torch.zeros(classes, features)
         return {ALIVE: torch.zeros(features), ALIVE_OF: table, SCORES: scores, CHANCES: table}
 
-    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int, ...]]:
+    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int | str, ...]]:
         """Numbers for the draw and for the chances, one a channel: all images of a batch share them."""
         return {"draw": (features,), "chance": (features,)}
 
