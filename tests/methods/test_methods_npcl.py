@@ -456,6 +456,25 @@ def test_the_rate_climbs_evenly_in_the_first_half_of_each_task() -> None:
     assert warmed(0.3, 1.0, 9, 10) == pytest.approx(1e-5 + (0.3 - 1e-5) * 0.9)
 
 
+def moved(clip: float) -> list[float]:
+    """How far the weights of net and head move in each step but the first, by the rate."""
+    method = dataclasses.replace(config().method, clip=clip, warm_up=0.0)
+    learner = Learner(config(method=method, train=TrainConfig(epochs=1, batch=5, replay_batch=4, lr=0.1)))
+    found, before = [], None
+    for _ in learner.learning(tasks()[0]):
+        weights = [*learner.net.parameters(), *learner.model.side.parameters()]
+        now = torch.cat([weight.detach().flatten() for weight in weights])
+        found.append(0.0 if before is None else float((now - before).norm()) / 0.1)
+        before = now
+    return found[1:]
+
+
+def test_the_gradient_is_scaled_down_to_the_norm_that_is_allowed() -> None:
+    free, limited = moved(0.0), moved(0.5)
+    assert min(free) > 0.6
+    assert limited == pytest.approx([0.5] * len(free), rel=1e-3)
+
+
 def test_a_prediction_is_a_function_of_the_learner_and_the_image() -> None:
     learner = Learner(config())
     for task in tasks()[:2]:
