@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from support import answer_of, batch_of, terms_of
+from support import answer_of, batch_of, classes_of, terms_of
 
 from ider import Learner, Task, UserError
 from ider.config import EngineConfig, ImageConfig, LearnerConfig, MemoryConfig, NetConfig, TrainConfig
@@ -107,6 +107,11 @@ class Recorder:
     def average(self, name: str) -> "Recorder":
         return Recorder(self.calls, name)
 
+    def untracked(self) -> "Recorder":
+        other = Recorder(self.calls, self.name)
+        other.name += ", untracked"
+        return other
+
 
 def a_batch(method: Method, coin: float | None = None) -> Batch:
     sizes = {CURRENT: 5, "replay": 4, "distill": 3}
@@ -173,6 +178,31 @@ def test_the_teacher_is_the_net_or_a_mean_as_the_task_left_it(of: str) -> None:
     others = [net for net in (taught.net, *taught.model.averages.values()) if net is not source]
     weight = taught.teacher.head.weight
     assert not any(torch.equal(weight, other.head.weight) for other in others)
+
+
+def test_a_mean_may_teach_as_it_is_from_the_second_task_on_and_sees_no_statistics_of_that() -> None:
+    base = CLSER(mixed=False, stable_rate=0.5)
+    method = Idempotent(base=base, teacher_of="stable", teacher_lives=True, current_weight=0.5, memory_weight=0.3)
+    assert method.needs().teacher is None
+    taught = learner(method)
+    for task in tasks():
+        taught.learn(task)
+    assert taught.teacher is None
+    first, later = taught.history[0], taught.history[-1]
+    assert (first["fixed_point/current"], "fixed_point/distill" in first) == (0, False)
+    assert min(later["fixed_point/current"], later["fixed_point/distill"]) > 0
+    calls: list[tuple[str, tuple[str, ...], tuple[int, ...], bool]] = []
+    batch, net = a_batch(method), Recorder(calls)
+    batch = dataclasses.replace(batch, classes=classes_of(4, (0, 1), (2, 3), 1))
+    terms, y = terms_of(method, net, None, batch), net.decode(batch.images).logits.rows
+    x, p = batch.images.rows, y.softmax(1)
+    stable = net.average("stable")
+    gap = (y - (x @ stable.a + p @ stable.b)).square()
+    assert terms["fixed_point/current"].item() == pytest.approx(0.5 * gap[:5].mean().item(), rel=1e-6)
+    assert terms["fixed_point/distill"].item() == pytest.approx(0.3 * gap[9:].mean().item(), rel=1e-6)
+    assert ("stable, untracked", (CURRENT, "distill"), (5, 3), True) in calls
+    with pytest.raises(UserError, match="teacher_lives is true, but teacher_of does not say"):
+        Idempotent(base=base, teacher_lives=True)
 
 
 @pytest.mark.parametrize(("base", "of"), [(CLSER(mixed=False), "stabel"), (SARL(), "stable")])

@@ -43,6 +43,7 @@ class Idempotent:
     teacher_of: str = option(
         "", "the running mean (such as stable, of CLS-ER) that is frozen as the teacher; none: the net"
     )
+    teacher_lives: bool = option(False, "that mean teaches as it is, not as the previous task left it")
     teacher_gradient: bool = option(True, "let the gradient flow through the teacher's second input")
 
     def __post_init__(self) -> None:
@@ -61,15 +62,17 @@ class Idempotent:
         if self.teacher_of and (self.teacher_of not in means or base.teacher is not None):
             allowed = ", ".join(means) if base.teacher is None and means else "none"
             raise UserError(f"teacher_of is {self.teacher_of!r}; the method underneath has the means: {allowed}")
+        if self.teacher_lives and not self.teacher_of:
+            raise UserError("teacher_lives is true, but teacher_of does not say which running mean teaches")
 
     def needs(self) -> Needs:
         """What the base needs, a second and independent draw from the memory, and the net of the previous task."""
         base = self.base.needs()
-        fixed_point = self.current_weight or self.memory_weight
+        frozen = (self.current_weight or self.memory_weight) and not self.teacher_lives
         return replace(
             base,
             draws=(*base.draws, Draw(DISTILL, later=True)) if self.memory_weight else base.draws,
-            teacher=Teacher(self.teacher_statistics, self.teacher_of) if fixed_point else base.teacher,
+            teacher=Teacher(self.teacher_statistics, self.teacher_of) if frozen else base.teacher,
             coins=() if self.prior_probability == 1 else self._labelled(),
             second_input=True,
         )
@@ -95,6 +98,8 @@ class Idempotent:
             for name, term in self.base.supervised(logits, batch).items()
         }
         terms |= self.base.further(aside or own, (net, teacher), batch)
+        if self.teacher_lives:  # its statistics are those of what the base shows it
+            teacher = net.average(self.teacher_of).untracked()
         terms |= {} if teacher is None else self._fixed_point(teacher, first.logits, batch)
         return Outcome(terms, self.base.kept(own), self.base.revised(own, batch), self.base.counted(own, batch))
 
@@ -123,8 +128,9 @@ class Idempotent:
         answer = first.pick(*weights)
         second_input = answer.like(probabilities(answer.rows))
         target = teacher.decode(teacher.encode(batch.images.pick(*weights)), second_input).logits
+        begun = batch.classes.past.any() if self.teacher_lives else 1  # a mean is there before
         return {
-            f"fixed_point/{name}": weight * self._distance(answer[name], target[name])
+            f"fixed_point/{name}": weight * begun * self._distance(answer[name], target[name])
             for name, weight in weights.items()
         }
 

@@ -38,10 +38,14 @@ class NPCL(Supervised):
     context: float = option(
         0.125, "share of a batch that is its context (rho); one image a class at least", least=0, most=1
     )
-    stream_weight: float = option(0.01, "weight of the divergence of the stream's latent from its context's", least=0)
-    task_weight: float = option(0.05, "weight of the same for the latents of tasks", least=0)
-    past_stream_weight: float = option(0.08, "weight of its divergence from what past tasks said", least=0)
-    past_task_weight: float = option(0.1, "weight of the same for the latents of past tasks", least=0)
+    stream_weight: float = option(
+        0.01, "weight of the divergence of the stream's latent from the context's (lambda_G)", least=0
+    )
+    task_weight: float = option(0.05, "weight of the same for the latents of tasks (lambda_T)", least=0)
+    past_stream_weight: float = option(
+        0.08, "weight of the stream's divergence from what past tasks said of it (gamma_G)", least=0
+    )
+    past_task_weight: float = option(0.1, "weight of past tasks' divergence from what they were (gamma_T)", least=0)
     warm_up: float = option(0.5, "share of a task's steps in which the learning rate climbs", least=0, most=1)
     clip: float = option(1.0, "largest norm of the gradient; 0: any, as released", least=0)
     latent: int = option(128, "width of latents and attention (L)", least=1)
