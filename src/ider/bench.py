@@ -16,7 +16,8 @@ from ider.config import LearnerConfig, RunConfig
 from ider.data.published import PUBLISHED
 from ider.engine.capture import WARM_UP
 from ider.engine.device import compute_dtype, device_name, resolve
-from ider.engine.learner import Learner, Progress
+from ider.engine.learner import Learner
+from ider.engine.ledger import Progress
 from ider.engine.replicas import take_turns
 from ider.streams import Task
 

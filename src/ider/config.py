@@ -122,6 +122,8 @@ class LearnerConfig:
             raise UserError("images.mean and images.std need one value a channel each, the latter positive")
         if needs.learns_from == "memory" and not self.memory.size:
             raise UserError("memory.size is 0, but the method learns from its memory alone; give it at least 1")
+        if needs.recalls and not self.memory.size:
+            raise UserError("memory.size is 0, but the method predicts by what it remembers; give it at least 1")
         if needs.second_input and not self.net.label_input:
             raise UserError("net.label_input is false, but the method feeds answers back into the net; set it to true")
 

@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ider.engine.learner import Progress as Step
+from ider.engine.ledger import Progress as Step
 from ider.sweeps.runner import Job
 
 ROOMY = 110

@@ -1,6 +1,6 @@
 """Who works together: the net and the desk as a method sees them, and the method as the engine sees it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -9,6 +9,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ider.types import Answer, Batch, Choice, Classes, Needs, Outcome, Parts, Samples
+
+Predict = Callable[[Tensor, Tensor], Tensor]
+"""From logits of the net and the features that its head saw to the logits by which the learner predicts."""
 
 
 class Net(Protocol):
@@ -55,6 +58,11 @@ class Desk(Protocol):
         ...
 
     @property
+    def side(self) -> nn.Module:
+        """The module beside the net."""
+        ...
+
+    @property
     def classes(self) -> Classes:
         """Past and current classes."""
         ...
@@ -79,6 +87,10 @@ class Desk(Protocol):
 
         Augmented as in training if asked for, normalised by `running` statistics or by those of each `batch`.
         """
+        ...
+
+    def batches(self, samples: Samples) -> Sequence[Tensor]:
+        """Positions in random order, in batches of the training's size."""
         ...
 
     def gradients(self, samples: Samples, loss: Callable[[Tensor, Tensor], Tensor]) -> Mapping[str, Tensor]:
@@ -140,12 +152,15 @@ class Method(Protocol):
         """The method's own tensors as they are before the first task, for a net of this make."""
         ...
 
-    def side(self, classes: int, features: int) -> nn.Module | None:
-        """The module beside the net, if `needs` asks for one."""
+    def side(self, classes: int, features: int, tasks: int) -> nn.Module | None:
+        """The module beside the net, if `needs` asks for one, for so many tasks with the present one."""
         ...
 
-    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of the uniform random numbers that each step takes, by name."""
+    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int | str, ...]]:
+        """The shapes of the uniform random numbers that each step takes, by name.
+
+        A size may be the name of a part, for its rows, or TASKS, for the number of tasks with the present one.
+        """
         ...
 
     def before_task(self, desk: Desk) -> None:
@@ -162,4 +177,8 @@ class Method(Protocol):
 
     def predict(self, logits: Tensor, features: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """The logits by which the learner predicts, from those of the net and the features that its head saw."""
+        ...
+
+    def predictor(self, desk: Desk) -> Predict:
+        """What does so after a look at the memory, if `needs` asks for that; there is no task on this desk."""
         ...

@@ -4,6 +4,7 @@ Shape legend: N rows of all parts together, C classes, D features.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +12,7 @@ from typing import Literal
 from torch import Tensor, cat, nn
 
 CURRENT = "current"
+TASKS = "tasks"
 VIEW_NUMBERS = 11
 """The random numbers that one strongly augmented view takes (`data.strong`)."""
 
@@ -22,12 +24,14 @@ Terms = dict[str, Tensor]
 class Parts:
     """Several batches ("parts") laid end to end in one tensor, so that each convolution runs once for all of them.
 
-    Normalisation takes its statistics per part, unless `mixed` says that the parts count as one batch.
+    Normalisation takes its statistics per part, unless `mixed` says that the parts count as one batch, but for those
+    that keep to themselves (`alone`), which lie last.
     """
 
     rows: Tensor
     sizes: Mapping[str, int]
     mixed: bool = False
+    alone: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Tensor:
         size = self.sizes[name]
@@ -39,7 +43,11 @@ class Parts:
     @property
     def groups(self) -> tuple[int, ...]:
         """How many rows share normalisation statistics, group by group."""
-        return (sum(self.sizes.values()),) if self.mixed else tuple(self.sizes.values())
+        if not self.mixed:
+            return tuple(self.sizes.values())
+        together = sum(size for name, size in self.sizes.items() if name not in self.alone)
+        apart = [size for name, size in self.sizes.items() if name in self.alone]
+        return tuple(apart) if apart and not together else (together, *apart)
 
     def like(self, rows: Tensor) -> "Parts":
         """The same parts with other content."""
@@ -53,8 +61,9 @@ class Parts:
         starts = [self._start(name) for name in sizes]
         count = sum(sizes.values())
         if starts and starts[-1] + list(sizes.values())[-1] - starts[0] == count:
-            return Parts(self.rows.narrow(0, starts[0], count), sizes, self.mixed)
-        return Parts(cat([self[name] for name in sizes]) if sizes else self.rows[:0], sizes, self.mixed)
+            return dataclasses.replace(self, rows=self.rows.narrow(0, starts[0], count), sizes=sizes)
+        rows = cat([self[name] for name in sizes]) if sizes else self.rows[:0]
+        return dataclasses.replace(self, rows=rows, sizes=sizes)
 
     def _start(self, name: str) -> int:
         names = list(self.sizes)
@@ -79,13 +88,14 @@ class Classes:
 
     `past` and `current` are masks over the C classes of the head: learnt in tasks that are over, and in the present
     task; a class that comes again is both. `finished` counts the tasks that are over. `block` is the number of classes
-    of the first task, which never changes.
+    of the first task, which never changes. `task_of` has the task (from 0) that brought each class, -1 for none yet.
     """
 
     past: Tensor
     current: Tensor
     finished: Tensor
     block: int
+    task_of: Tensor
 
     @property
     def seen(self) -> Tensor:
@@ -134,9 +144,13 @@ class Draw:
 
 @dataclass(frozen=True)
 class Teacher:
-    """The net as it was at the end of the previous task; it normalises by its batch or by its running statistics."""
+    """The net (or a running mean `of` it) as it was at the end of the previous task.
+
+    It normalises by its batch or by its running statistics.
+    """
 
     statistics: Literal["batch", "running"] = "batch"
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,10 +198,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Side:
-    """A module beside the net, drawn afresh for each task, that an SGD of its own with a constant rate moves."""
+    """A module beside the net, drawn afresh for each task, that an SGD of its own with a constant rate moves.
 
-    lr: float
+    If it is `lasting` it learns with the net, by the net's optimiser, and stays: when classes or tasks come it is drawn
+    anew for their number, and what it knows takes the leading corner of each of its tensors.
+    """
+
+    lr: float = 0.0
     momentum: float = 0.0
+    lasting: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,13 +215,28 @@ class Average:
 
     It does so with a chance of `rate`, as d * mean + (1 - d) * weights where d is `decay`, or less in the first steps
     of a run: 1 - 1 / (s + 1) after step s. It normalises by the batches that the method shows it, and its running
-    statistics are of these (`own_statistics`) or copied from the net.
+    statistics are of these (`own_statistics`) or copied from the net. `epochs` are those of a task that rate and decay
+    are meant for; 0: they hold for any number.
     """
 
     name: str
     decay: float
     rate: float
     own_statistics: bool = True
+    epochs: int = 0
+
+    def with_horizon(self, steps: float) -> "Average":
+        """The same mean, reaching back that many steps, 1 / (rate * (1 - decay)): the rate says so, up to 1."""
+        rate = 1 / (steps * (1 - self.decay)) if self.decay < 1 else math.inf
+        if rate <= 1:
+            return dataclasses.replace(self, rate=rate)
+        return dataclasses.replace(self, rate=1.0, decay=1 - 1 / max(steps, 1.0))
+
+    def over(self, epochs: int) -> "Average":
+        """The same mean in tasks of so many epochs: its horizon is as long a share of a task as it is meant to be."""
+        if not self.epochs or epochs == self.epochs or not self.rate or self.decay == 1:
+            return self
+        return self.with_horizon(epochs / self.epochs / (self.rate * (1 - self.decay)))
 
 
 @dataclass(frozen=True)
@@ -230,7 +264,7 @@ class Needs:
     dice: tuple[str, ...] = ()  # draws that get one random number a row
     views: Views | None = None
     side: Side | None = None
-    head: Literal["linear", "cosine"] = "linear"
+    head: Literal["linear", "cosine", "none"] = "linear"
     sparsity: Sparsity | None = None
     mixed: bool = False  # normalise all parts as one batch
     joined: bool = False  # learn the whole stream as one task
@@ -242,6 +276,9 @@ class Needs:
     disjoint: bool = False  # a class must not come again
     exemplars: bool = False  # the memory must have a slot for each class
     after_epochs: bool = False  # the hook after each epoch is called
+    recalls: bool = False  # a prediction begins with a look at the memory: `Method.predictor`
+    clip: float = 0.0  # the largest norm of the gradient, which is scaled down to it; 0: any
+    warm_up: float = 0.0  # share of a task's steps in which the learning rate climbs to what the schedule says
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ider import recipe
-from ider.engine.learner import Progress
+from ider.engine.ledger import Progress
 from ider.progress import Display
 from ider.sweeps.runner import Job
 

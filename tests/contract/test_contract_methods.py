@@ -57,7 +57,7 @@ def test_the_phases_are_as_different_as_training_makes_them() -> None:
 
 def test_settings_are_varied_one_by_one() -> None:
     found = list(variations(Idempotent()))
-    assert len(found) == 8  # of nine, mixed with ER underneath is refused
+    assert len(found) == 10  # of twelve: without means beside the net there is none to be the teacher
     assert Idempotent(base=ER(mixed=False, replay_weight=0.8125)) in found
     assert Idempotent(distance="kl") in found
     assert Idempotent() not in found

@@ -220,7 +220,7 @@ class Beside(Sane):
     def needs(self) -> Needs:
         return Needs(side=Side(0.1))
 
-    def side(self, classes: int, features: int) -> torch.nn.Module:
+    def side(self, classes: int, features: int, tasks: int) -> torch.nn.Module:
         return torch.nn.Linear(features, features)
 
 

@@ -16,7 +16,7 @@ import torch._dynamo  # making an optimiser imports it, which takes longer than 
 
 from ider import records
 from ider.config import from_dict
-from ider.engine.learner import Progress
+from ider.engine.ledger import Progress
 from ider.engine.run import run
 
 

@@ -20,7 +20,7 @@ def a_desk(seed: int = 0, pad: bool = True) -> tuple[Desk, Learner]:
     learner.learn(first)
     learner.book.meet((2, 3), 1, True)
     learner.book.open((2, 3), 1, 6)
-    notes = Notes(learner.model.state, learner.book.classes, learner.book.task_of)
+    notes = Notes(learner.model.state, learner.model.side, learner.book.classes, learner.book.task_of)
     rng = np.random.default_rng(seed)
     none = Samples(torch.zeros(0), torch.zeros(0))
     desk = Desk(learner.config, learner.net, learner.memory, learner.slots, notes, (second, none), rng, lambda: None)

@@ -11,7 +11,7 @@ from ider import Learner, LearnerConfig, RunError, Stream, Task, UserError, reci
 from ider.data.datasets import digits
 from ider.engine import checkpoint
 from ider.engine.answers import softmax
-from ider.engine.learner import Progress
+from ider.engine.ledger import Progress
 from ider.engine.optim import learning_rate
 from ider.methods import ER
 

@@ -8,7 +8,7 @@ import torch
 from replay import a_learner, tasks
 
 from ider import Learner
-from ider.engine.learner import Progress
+from ider.engine.ledger import Progress
 from ider.methods import METHODS, BiC
 from ider.protocols import Method
 

@@ -9,7 +9,7 @@ import torch
 
 from ider import Learner, LearnerConfig, Task
 from ider.config import EngineConfig, MemoryConfig, NetConfig, TrainConfig
-from ider.engine.learner import Progress
+from ider.engine.ledger import Progress
 from ider.methods import METHODS
 
 CAME = [(0, 1), (1, 2), (5,)]

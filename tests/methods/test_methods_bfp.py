@@ -266,5 +266,5 @@ def test_the_old_net_is_that_of_the_task_before_in_eval_mode() -> None:
 
 
 def test_it_gives_the_projection_the_width_of_the_features() -> None:
-    side = BFP().side(classes=7, features=5)
+    side = BFP().side(classes=7, features=5, tasks=1)
     assert [tuple(weight.shape) for weight in side.parameters()] == [(5, 5), (5,)]

@@ -11,6 +11,7 @@ from support import answer_of, batch_of, terms_of
 from ider import Learner, Task, UserError, recipe
 from ider.config import LearnerConfig, MemoryConfig, NetConfig, TrainConfig
 from ider.methods import CLSER
+from ider.nets import NETS, Shape, View
 from ider.types import CURRENT, Answer, Average, Parts
 
 RNG = np.random.default_rng(3)
@@ -129,6 +130,18 @@ def a_learner(method: CLSER) -> Learner:
     )
 
 
+def a_net_of(learner: Learner):
+    """The net as a learner of this seed draws it."""
+    other = Learner(learner.config, learner.seed)
+    other.prepare(tasks(1)[0].images)
+    return other.net
+
+
+def flat(net: torch.nn.Module) -> torch.Tensor:
+    """All weights in a row."""
+    return torch.cat([weight.detach().double().flatten() for weight in net.parameters()])
+
+
 def test_the_means_follow_by_the_published_rule() -> None:
     """With a rate of 1: d = min(1 - 1 / (s + 1), decay) after step s, parameters only."""
     learner = a_learner(CLSER(stable_rate=1.0, plastic_rate=0.0, decay=0.8))
@@ -149,6 +162,91 @@ def test_the_means_follow_by_the_published_rule() -> None:
     assert learner.model.steps == 8
     for name, weight in learner.model.averages["plastic"].named_parameters():
         assert torch.equal(weight, first[name])  # type: ignore[index]
+
+
+def test_at_the_published_decay_the_first_999_steps_ramp_and_no_statistics_move() -> None:
+    """d = 1 / 2 after the first step, 1 - 1 / 999 after step 998, 0.999 from step 999 on (spec 13.1)."""
+    learner, found = a_learner(CLSER(stable_rate=1.0)), {}
+    fresh = a_net_of(learner)
+    before = flat(fresh)
+    for number, _ in enumerate(learner.learning(tasks(1)[0]), 1):
+        mean, net = flat(learner.model.averages["stable"]), flat(learner.net)
+        if number != 3:
+            found[int(learner.model.steps)] = 1 - float(
+                (mean - before) @ (net - before) / (net - before).square().sum()
+            )
+        if number == 1:  # the memory was empty, so no mean has seen an image: the call moved its parameters alone
+            buffers = dict(fresh.named_buffers())
+            for name, values in learner.model.averages["stable"].named_buffers():
+                assert torch.equal(values, buffers[name]), name
+        if number == 3:
+            learner.model.steps.fill_(997)
+        before = mean
+    assert {step: found[step] for step in (1, 998, 999, 1000)} == pytest.approx(
+        {1: 0.5, 998: 1 - 1 / 999, 999: 0.999, 1000: 0.999}, abs=2e-7
+    )
+
+
+def test_the_target_carries_no_gradient() -> None:
+    """The gradient of the distance is 2 (z - target) / count through the replayed logits alone."""
+    torch.manual_seed(0)
+    net, plastic = (NETS["small-conv"](Shape((1, 6, 6), 4, 3)) for _ in range(2))
+    means = {"stable": net.averaged(), "plastic": plastic.averaged()}
+    x, method = torch.randn(9, 1, 6, 6), CLSER(mixed=False, consistency_weight=1.0)
+    batch = batch_of(x, torch.arange(9) % 4, {CURRENT: 5, "replay": 4})
+    view = View(net, averages=means)
+    first = view.decode(view.encode(batch.images))
+    term = method.further(first, (view, None), batch)["consistency"]
+    logits = {name: mean.decode(mean.encode(x[5:])) for name, mean in means.items()}
+    assert not any(values.requires_grad for values in logits.values())
+    true = {name: values.softmax(1)[torch.arange(4), torch.arange(5, 9) % 4] for name, values in logits.items()}
+    target = torch.where((true["stable"] > true["plastic"])[:, None], logits["stable"], logits["plastic"])
+    (found,) = torch.autograd.grad(term, first.logits.rows)
+    torch.testing.assert_close(found[5:], 2 * (first.logits["replay"] - target).detach() / target.numel())
+    assert not found[:5].any()
+
+
+# The horizons of specification 2.6, S and P, in steps.
+@pytest.mark.parametrize(
+    ("stable", "plastic", "horizons"),
+    [
+        (0.1, 0.3, (10_000, 3_333)),
+        (0.1, 0.9, (10_000, 1_111)),
+        (0.8, 1.0, (1_250, 1_000)),
+        (0.04, 0.08, (25_000, 12_500)),
+    ],
+)
+def test_a_horizon_in_steps_is_the_published_pair(stable: float, plastic: float, horizons: tuple[int, int]) -> None:
+    by_rates = CLSER(stable_rate=stable, plastic_rate=plastic).needs().averages
+    by_steps = CLSER(stable_horizon=horizons[0], plastic_horizon=horizons[1]).needs().averages
+    assert [item.rate for item in by_steps] == pytest.approx([item.rate for item in by_rates], rel=1e-3)
+    assert {item.decay for item in (*by_rates, *by_steps)} == {0.999}
+
+
+@pytest.mark.parametrize(("epochs", "rate", "decay"), [(50, 0.1, 0.999), (25, 0.2, 0.999), (1, 1.0, 0.995)])
+def test_horizons_shrink_with_the_schedule_if_asked(epochs: int, rate: float, decay: float) -> None:
+    """Tuned for 50 epochs, 10,000 steps: with one epoch 200 steps, which no rate gives at a decay of 0.999."""
+    stable = CLSER(stable_rate=0.1, tuned_epochs=50).needs().averages[0].over(epochs)
+    assert (stable.rate, stable.decay) == (pytest.approx(rate), pytest.approx(decay))
+    assert 1 / (stable.rate * (1 - stable.decay)) == pytest.approx(10_000 * epochs / 50)
+    untold = CLSER(stable_rate=0.1).needs().averages[0]
+    assert untold.over(epochs) == untold
+    never = CLSER(stable_rate=0.0, tuned_epochs=50).needs().averages[0]
+    assert never.over(epochs) == never
+
+
+def test_the_learner_scales_the_horizons() -> None:
+    """From 8 epochs to 2: the mean follows at every step, not one in four, as it does without the word."""
+    followed = {}
+    for tuned in (0, 8):
+        learner = a_learner(CLSER(stable_rate=0.25, tuned_epochs=tuned))
+        before, followed[tuned] = None, 0
+        for _ in learner.learning(tasks(1)[0]):
+            now = [weight.clone() for weight in learner.model.averages["stable"].parameters()]
+            followed[tuned] += before is not None and not all(map(torch.equal, before, now))
+            before = now
+    assert followed[8] == 7
+    assert followed[0] < 7
 
 
 def test_a_mean_follows_as_often_as_its_rate_says() -> None:

@@ -238,7 +238,7 @@ def test_other_mistakes_of_names(mine: Path, tmp_path: Path) -> None:
         "mine.py": "'mine.py' is a file; a method in it is named by its class too: mine.py:MyMethod",
         "mime": "unknown method 'mime'",
         "joint+id": r"\+id needs a stream of tasks",
-        "icarl+id": r"\+id needs cross-entropies of its own kind, and ICaRL has none",
+        "icarl+id": r"\+id asks for a cross-entropy of two answers, which ICaRL cannot give",
         "er+id+id": r"\+id needs a method that derives from Supervised, and Idempotent does not",
     }.items():
         with pytest.raises(UserError, match=words):

@@ -54,6 +54,15 @@ def test_groups_are_the_parts_or_one_batch() -> None:
     assert parts({"a": 1, "b": 2, "c": 4}, mixed=True).pick("a", "c").groups == (5,)
 
 
+def test_parts_that_keep_to_themselves_are_groups_of_their_own() -> None:
+    mixed = dataclasses.replace(parts({"a": 1, "b": 2, "c": 4}, mixed=True), alone=("c",))
+    assert mixed.groups == (3, 4)
+    assert mixed.pick("a", "c").groups == (1, 4)
+    assert mixed.pick("c").groups == (4,)
+    assert mixed.pick("a", "b").groups == (3,)
+    assert dataclasses.replace(parts({"a": 1, "c": 4}), alone=("c",)).groups == (1, 4)
+
+
 def test_like_keeps_everything_but_the_rows() -> None:
     other = parts({"a": 1, "b": 2}, mixed=True).like(torch.ones(3))
     assert (other.sizes, other.mixed, other.rows.tolist()) == ({"a": 1, "b": 2}, True, [1, 1, 1])

@@ -78,3 +78,16 @@ def test_a_mask_turns_channels_of_the_last_stage_off_and_no_winner_takes_their_p
     assert not masked[0, :40].any()
     assert torch.equal(masked[0, 40:], plain[0, 40:])
     assert torch.equal(masked[1], plain[1])
+
+
+def test_a_mask_comes_before_the_winners_are_chosen() -> None:
+    """Half of the channels win; where winners are masked others take their place, unlike a mask put on afterwards."""
+    end, x = StageEnd(Sparsity("global", (0.5,)), 0, last=True), X.abs() + 0.1
+    first = (end(x).sum((2, 3)) > 0).float()
+    keep = 1 - first * (torch.rand(3, 10, generator=torch.Generator().manual_seed(0)) < 0.6)
+    found = end(x, keep)
+    assert ((found.sum((2, 3)) > 0).sum(1) == 5).all()
+    assert not (found.sum((2, 3)) * (1 - keep)).any()
+    expected = global_winners(x * keep[:, :, None, None], 5)
+    assert torch.equal(found, expected)
+    assert not torch.equal(found, end(x) * keep[:, :, None, None])

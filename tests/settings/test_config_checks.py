@@ -122,8 +122,6 @@ def test_weights_are_finite(name, value):
 def test_the_parts_of_a_mixed_batch_have_no_weights_of_their_own():
     with pytest.raises(UserError, match=r"replay_weight is 0.5, but a mixed batch"):
         ER(mixed=True, replay_weight=0.5)
-    with pytest.raises(UserError, match=r"base.mixed is true"):
-        override(CONFIG, "method.base.mixed=true", METHODS)
     assert ER(mixed=False, replay_weight=0.5).replay_weight == 0.5
 
 

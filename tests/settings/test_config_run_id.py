@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ider import METHODS, RunConfig, recipe
 from ider.config import as_dict, from_dict, run_id
-from ider.settings import override, to_toml
+from ider.settings import override, override_all, to_toml
 from ider.settings import settings as settings_of
 
 CONFIG = override(recipe("digits", "er+id"), "stream.hold_out=0.2", METHODS)
@@ -36,7 +36,9 @@ OTHERS = {
     "method.teacher_statistics": "running",
     "net.name": "resnet18",
     "net.label_input": None,  # the method needs it
-    "method.base.mixed": None,  # and forbids that
+    "method.base.mixed": "true",
+    "method.teacher_of": None,  # the method underneath has no mean
+    "method.teacher_lives": None,
     "seeds": "[4]",
     "train.milestones": "[0.5]",
     "train.schedule": "cosine",
@@ -57,9 +59,10 @@ def other_value(path: str, value: object) -> str | None:
 def test_every_setting_but_those_of_the_machine_changes_the_id(path):
     words = other_value(path, dict((name, value) for name, value, _ in settings_of(CONFIG, METHODS))[path])
     if words is None:
-        config = recipe("digits", "er")
-        words = {"net.label_input": "net.label_input=true", "method.base.mixed": "method.mixed=false"}[path]
-        changed = override(config, words, METHODS)
+        config = override_all(CONFIG, ["method.name=cls-er+id", "method.teacher_of=plastic"], METHODS)
+        config = recipe("digits", "er") if path == "net.label_input" else config
+        words = {"method.teacher_of": "stable"}.get(path, "true")
+        changed = override(config, f"{path}={words}", METHODS)
     else:
         changed, config = override(CONFIG, f"{path}={words}", METHODS), CONFIG
     assert changed != config

@@ -51,7 +51,7 @@ def needs(method: Method) -> None:
         not found.predicts or found.predicts in means, f"needs().predicts is {found.predicts!r}; it averages {means}"
     )
     if found.side is not None:
-        demand(method.side(5, 8) is not None, "needs() asks for a side, but side() returns None")
+        demand(method.side(5, 8, 1) is not None, "needs() asks for a side, but side() returns None")
 
 
 def settings(method: Method) -> None:

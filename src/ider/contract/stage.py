@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ider.memory.plan import noise_shapes
 from ider.nets import NETS, Shape, TwoInputNet, View
 from ider.protocols import Method
 from ider.types import CURRENT, Batch, Classes, LabelledViews, Needs, Outcome, Parts, Terms
@@ -71,7 +72,9 @@ def classes_of(count: int, past: Sequence[int], current: Sequence[int], finished
     past_mask, current_mask = (torch.zeros(count, dtype=torch.bool) for _ in range(2))
     past_mask[list(past)] = True
     current_mask[list(current)] = True
-    return Classes(past_mask, current_mask, torch.tensor(float(finished)), block or max(len(current), 1))
+    task_of = torch.full((count,), -1)
+    task_of[list(past)], task_of[list(current)] = max(finished - 1, 0), finished
+    return Classes(past_mask, current_mask, torch.tensor(float(finished)), block or max(len(current), 1), task_of)
 
 
 def batch_of(images: Tensor, labels: Tensor, sizes: Mapping[str, int], mixed: bool = False, **others: Any) -> Batch:
@@ -105,9 +108,9 @@ def stage(method: Method, case: Case) -> Stage:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         state = _awake(method.state(dict(net.named_parameters()), CLASSES, net.features_out))
-        side = method.side(CLASSES, net.features_out) if needs.side is not None else None
+        side = method.side(CLASSES, net.features_out, 1 + case.later) if needs.side is not None else None
     classes = classes_of(CLASSES, past, current, int(case.later), block=2)
-    given = _chances(method, sizes, net.features_out, generator) | {"classes": classes, "state": state, "side": side}
+    given = _chances(method, sizes, 1 + case.later, generator) | {"classes": classes, "state": state, "side": side}
     batch = batch_of(images, labels, sizes, needs.mixed, views=_views(needs, generator), **given)
     teaching = case.later and needs.teacher is not None
     teacher = new_net(1, needs).frozen(needs.teacher.statistics) if teaching and needs.teacher else None
@@ -137,7 +140,7 @@ def _labels(needs: Needs, case: Case, count: int, generator: torch.Generator) ->
     return labels
 
 
-def _chances(method: Method, sizes: Mapping[str, int], features: int, generator: torch.Generator) -> dict[str, Any]:
+def _chances(method: Method, sizes: Mapping[str, int], tasks: int, generator: torch.Generator) -> dict[str, Any]:
     """The random numbers and the stored values that it asks for."""
     needs, drawn = method.needs(), sum(sizes.values()) - sizes[CURRENT]
     stored = {
@@ -146,7 +149,7 @@ def _chances(method: Method, sizes: Mapping[str, int], features: int, generator:
         else torch.rand(drawn, generator=generator)
         for item in needs.stores
     }
-    noise = method.noise(CLASSES, features)
+    noise = noise_shapes(method.noise(CLASSES, new_net(0, needs).features_out), sizes, tasks)
     return {
         "coins": {name: torch.rand((), generator=generator) for name in needs.coins if name in sizes},
         "dice": {name: torch.rand(sizes[name], generator=generator) for name in needs.dice if name in sizes},

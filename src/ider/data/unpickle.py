@@ -27,6 +27,9 @@ def load(file: IO[bytes], where: str) -> dict[str, Any]:
         raise UserError(f"{where} is not a readable pickle of CIFAR ({error or type(error).__name__})") from None
     if not isinstance(content, dict):
         raise UserError(f"{where} is not a pickle of CIFAR: it holds a {type(content).__name__}, not a dictionary")
+    odd = next((value for value in content.values() if not isinstance(value, DATA)), None)
+    if odd is not None:
+        raise UserError(f"{where} is not a pickle of CIFAR: a {type(odd).__name__} is no data")
     return {text(key): value.values if isinstance(value, _Array) else value for key, value in content.items()}
 
 
@@ -63,6 +66,9 @@ class _Array:
         flat = np.frombuffer(raw, dtype.plain())
         self.values = flat.reshape(shape, order="F" if order == "F" else "C")
         return self
+
+
+DATA = (_Array, list, tuple, int, float, bytes, str, type(None))
 
 
 def _encode(value: str, codec: str = "latin1") -> bytes:

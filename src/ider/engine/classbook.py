@@ -55,9 +55,13 @@ class ClassBook:
         block = sum(number == 0 for number in self.task_of.values())
         if self._classes is None or len(self._classes.past) != width or self._classes.block != block:
             none = torch.zeros(width, dtype=torch.bool, device=self.device)
-            self._classes = Classes(none, none.clone(), torch.zeros((), device=self.device), block)
+            task_of = torch.full((width,), -1, device=self.device)
+            self._classes = Classes(none, none.clone(), torch.zeros((), device=self.device), block, task_of)
         past = [label for label, number in self.task_of.items() if number < task]
         for mask, labels in ((self._classes.past, past), (self._classes.current, current)):
             mask.zero_()
             mask[list(labels)] = True
         self._classes.finished.fill_(task)
+        self._classes.task_of.fill_(-1)
+        for label, number in self.task_of.items():
+            self._classes.task_of[label] = number

@@ -31,9 +31,10 @@ ROWS, GRADIENT_ROWS = 512, 16
 
 @dataclass(frozen=True)
 class Notes:
-    """What is known beside the net: the method's tensors, past and current classes, the task of each class."""
+    """What is known beside the net: the method's tensors and module, past and current classes, each class's task."""
 
     state: Mapping[str, Tensor]
+    side: nn.Module | None
     classes: Classes
     task_of: Mapping[int, int]
 
@@ -47,8 +48,8 @@ class Desk:
     memory: MemoryStore
     slots: Slots
     notes: Notes
-    given: tuple[Task, Samples]
-    """The task, and what of it was held out."""
+    given: tuple[Task | None, Samples]
+    """The task, if there is one, and what of it was held out."""
     rng: np.random.Generator
     fresh: Callable[[], TwoInputNet]
 
@@ -63,6 +64,12 @@ class Desk:
         return self.whole.head
 
     @property
+    def side(self) -> nn.Module:
+        """The module beside the net."""
+        assert self.notes.side is not None
+        return self.notes.side
+
+    @property
     def state(self) -> Mapping[str, Tensor]:
         """The method's own tensors."""
         return self.notes.state
@@ -75,7 +82,7 @@ class Desk:
     @cached_property
     def task(self) -> Samples:
         """The task's own images, on the device."""
-        task, device = self.given[0], self.memory.images.device
+        task, device = self._task, self.memory.images.device
         return Samples(torch.from_numpy(task.images).to(device), torch.from_numpy(task.labels).to(device))
 
     @property
@@ -129,7 +136,7 @@ class Desk:
         """Minimise a loss of augmented images and labels, in shuffled batches of the training's size."""
         with self._mode(statistics == "batch"):
             for _ in range(epochs):
-                for chosen in self._batches(samples):
+                for chosen in self.batches(samples):
                     optimiser.zero_grad()
                     with casting(self.config.engine):
                         value = loss(self._shown(samples.images[chosen], True), samples.labels[chosen])
@@ -145,7 +152,7 @@ class Desk:
         self.whole.train()
         net = View(self.whole)
         with torch.no_grad(), casting(self.config.engine):
-            for chosen in self._batches(samples):
+            for chosen in self.batches(samples):
                 net.decode(net.encode(self._shown(samples.images[chosen], True)))
         self.whole.train(before)
 
@@ -159,7 +166,7 @@ class Desk:
         """What the memory's policy would keep of it and take of the task."""
         candidates = Candidates(
             self.slots.labels[: self.slots.filled],
-            self.given[0].labels,
+            self._task.labels,
             self.notes.task_of,
             lambda: self.answers(self.task).features.rows.double().cpu().numpy(),
         )
@@ -191,12 +198,18 @@ class Desk:
         """The stored values of the remembered samples: a view of the memory."""
         return self.memory.fields[field][: self.slots.filled]
 
+    @property
+    def _task(self) -> Task:
+        assert self.given[0] is not None
+        return self.given[0]
+
     def _no_answers(self) -> Answer:
         widths = (self.whole.classes, self.whole.features_out)
         none = (torch.empty((0, width), device=self.memory.labels.device) for width in widths)
         return Answer(*(Parts(rows, {CURRENT: 0}) for rows in none))
 
-    def _batches(self, samples: Samples) -> tuple[Tensor, ...]:
+    def batches(self, samples: Samples) -> tuple[Tensor, ...]:
+        """Positions in random order, in batches of the training's size."""
         order = self._shuffled(len(samples)).to(samples.labels.device)
         return torch.split(order, self.config.train.batch) if len(samples) else ()
 

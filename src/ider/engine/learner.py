@@ -8,7 +8,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,35 +27,21 @@ from ider.engine.capture import Step, capture
 from ider.engine.classbook import ClassBook
 from ider.engine.desk import Desk, Notes
 from ider.engine.device import resolve
-from ider.engine.ledger import Ledger
-from ider.engine.material import Material, tensors_of, with_room
+from ider.engine.ledger import Ledger, Progress
+from ider.engine.material import Material, schedule_of, tensors_of, with_room
 from ider.engine.model import Model
-from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd
+from ider.engine.optim import learning_rate, momentum_of, restore_momentum, set_learning_rate, sgd, warmed
 from ider.engine.sight import Sight, calibrate
 from ider.engine.step import Phase, Workbench
 from ider.errors import UserError
-from ider.memory.plan import Schedule, Segment, plan_epoch
+from ider.memory.plan import Segment, plan_epoch
 from ider.memory.policy import POLICIES, Slots, reservoir
 from ider.memory.store import MemoryStore
 from ider.nets import TwoInputNet
 from ider.protocols import Desk as DeskProtocol
-from ider.protocols import Method
+from ider.protocols import Method, Predict
 from ider.streams.stream import Images, Labels, Task
 from ider.types import Samples
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where training stands: `step` of `steps` done in `epoch` (from 0) of `epochs`, in `task` (from 0)."""
-
-    task: int
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float | None
-    """The mean loss of the epoch before; reading the running one would hold the device up."""
-
 
 Listener = Callable[[Progress], None]
 Phases = dict[tuple[tuple[str, tuple[int, ...]], ...], tuple[Phase, Step]]
@@ -170,7 +156,7 @@ class Learner:
                 f"images are uint8 of shape (N, channels, height, width), not {images.dtype} of {images.shape}"
             )
         self.prepare(images)
-        return self.model.answers(images)
+        return self.model.answers(images, self._predict())
 
     def predict_proba(self, images: Images, answer: Answer = "first") -> Probabilities:
         """The probability (calibrated, if the learner is) of each class of the head; zero for those not seen yet."""
@@ -195,7 +181,7 @@ class Learner:
 
         `held_out` are images that were kept from training, one `Task` for each task so far.
         """
-        sight = Sight(self.model, self.book, self.slots.filled, held_out, self.seed)
+        sight = Sight(self.model, self._predict(), self.book, self.slots.filled, held_out, self.seed)
         return calibrate(calibrator, sight, self.tasks_learned)
 
     def save(self, path: Path | str, **extra: Any) -> None:
@@ -265,8 +251,7 @@ class Learner:
         self._meet(task)
         if self.method.needs().side is not None:
             self.model.renew_side(self.tasks_learned)
-        none = Samples(self.memory.images[:0], self.memory.labels[:0])
-        self._call(self.method.before_task, "before", task, none)
+        self._call(self.method.before_task, "before", task)
         self._begun = True
 
     def _meet(self, task: Task) -> None:
@@ -283,15 +268,26 @@ class Learner:
         """The generator of one purpose in the present task: asked for again, it begins again."""
         return randomness.generator(self.seed, f"{purpose} {self.tasks_learned}")
 
-    def _call(self, hook: Callable[[DeskProtocol], None], when: str, task: Task, held_out: Samples) -> None:
+    def _call(self, hook: Callable[[DeskProtocol], None], when: str, task: Task, out: Samples | None = None) -> None:
         """Call a hook of the method, and take over the slots as it leaves them."""
-        fresh = partial(self.model.fresh_net, f"weights {self.tasks_learned}")
-        notes = Notes(self.model.state, self.book.classes, self.book.task_of)
-        desk = Desk(self.config, self.net, self.memory, self.slots, notes, (task, held_out), self._rng(when), fresh)
+        desk = self._desk(when, task, out)
         try:
             hook(desk)
         finally:  # if it is interrupted the books still agree with the memory
             self.slots = desk.slots
+
+    def _predict(self) -> Predict:
+        """How the method makes predictions of what the net says."""
+        if self.method.needs().recalls and self.slots.filled:
+            return self.method.predictor(self._desk("prediction"))
+        return partial(self.method.predict, state=self.model.state)
+
+    def _desk(self, when: str, task: Task | None = None, held_out: Samples | None = None) -> Desk:
+        """What a method works with outside of steps."""
+        fresh = partial(self.model.fresh_net, f"weights {self.tasks_learned}")
+        notes = Notes(self.model.state, self.model.side, self.book.classes, self.book.task_of)
+        given = task, held_out or Samples(self.memory.images[:0], self.memory.labels[:0])
+        return Desk(self.config, self.net, self.memory, self.slots, notes, given, self._rng(when), fresh)
 
     def _load(self, task: Task) -> None:
         """Bring the task to the device; where it fits into the place of the one before, what is captured stays so."""
@@ -303,8 +299,9 @@ class Learner:
 
     def _make_bench(self, task: Task) -> Workbench:
         train, side = self.config.train, self.method.needs().side
-        optimisers = {"net": sgd(self.net.parameters(), train.lr, train.momentum, train.weight_decay)}
-        if side is not None and self.model.side is not None:
+        lasting = self.model.side.parameters() if side and side.lasting and self.model.side else ()
+        optimisers = {"net": sgd([*self.net.parameters(), *lasting], train.lr, train.momentum, train.weight_decay)}
+        if side is not None and self.model.side is not None and not side.lasting:
             optimisers["side"] = sgd(self.model.side.parameters(), side.lr, side.momentum)
         for name, optimiser in optimisers.items():
             restore_momentum(optimiser, checkpoint.under(f"momentum/{name}", self._unfinished))
@@ -316,32 +313,15 @@ class Learner:
         self.net.train()
         return Workbench(self.config, self.model, self.book.classes, optimisers, images, labels, mean, std, totals)
 
-    def _schedule(self) -> Schedule:
-        train, needs, images = self.config.train, self.method.needs(), self.config.images
-        draws = tuple(draw for draw in needs.draws if self.tasks_learned or not draw.later)
-        return Schedule(
-            batch=train.batch,
-            replay_batch=train.replay_batch,
-            drop_last=train.drop_last,
-            draws=draws,
-            coins=needs.coins,
-            pad=images.pad,
-            flip=images.flip,
-            offers=needs.memory == "steps",
-            dice=needs.dice,
-            averages=len(needs.averages),
-            noise=self.method.noise(self.net.classes, self.net.features_out),
-            views=needs.views,
-        )
-
     def _learn_epoch(self, labels: Labels) -> Iterator[Progress]:
         assert self._bench is not None
         policy = POLICIES.get(self.config.memory.policy, reservoir)  # which is not asked if nothing is offered
+        schedule = schedule_of(self.config, self.net, self.tasks_learned)
         began = time.perf_counter()
-        segments, after = plan_epoch(labels, self.slots, self._schedule(), (policy, self._generators))
+        segments, after = plan_epoch(labels, self.slots, schedule, (policy, self._generators))
         self.planning_s += time.perf_counter() - began
-        set_learning_rate(self._bench.optimisers["net"], learning_rate(self.config.train, self.epoch))
         steps, start = sum(segment.steps for segment in segments), 0
+        self._set_rate(steps)
         for segment in segments:
             end = start + segment.steps
             if self.step < end:
@@ -364,9 +344,18 @@ class Learner:
             self._phases[key] = phase, capture(phase.step, mode, self._pool)
         return self._phases[key]
 
+    def _set_rate(self, steps: int) -> None:
+        """The learning rate as the schedule says, or on its way there."""
+        assert self._bench is not None
+        train, step = self.config.train, self.epoch * steps + self.step
+        rate = warmed(learning_rate(train, self.epoch), self.method.needs().warm_up, step, train.epochs * steps)
+        set_learning_rate(self._bench.optimisers["net"], rate)
+
     def _run(self, step: Step, until: int, steps: int) -> Iterator[Progress]:
-        loss = self._ledger.latest
+        loss, warms = self._ledger.latest, self.method.needs().warm_up
         while self.step < until:
+            if warms:
+                self._set_rate(steps)
             step()
             self.step += 1
             yield Progress(self.tasks_learned, self.epoch, self.config.train.epochs, self.step, steps, loss)

@@ -1,6 +1,7 @@
-"""The losses of past epochs. They are copied from the device on the way, and read when the copy has arrived."""
+"""How training goes: its place, and the losses of past epochs, which are read when their copies have arrived."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -8,6 +9,19 @@ from torch import Tensor
 from ider.errors import RunError
 
 Entry = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands: `step` of `steps` done in `epoch` (from 0) of `epochs`, in `task` (from 0)."""
+
+    task: int
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float | None
+    """The mean loss of the epoch before; reading the running one would hold the device up."""
 
 
 class Ledger:

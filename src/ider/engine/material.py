@@ -1,4 +1,4 @@
-"""What the epochs of a task go through: its own images, those and the memory's, or the memory's alone."""
+"""What the epochs of a task go through (its own images, those and the memory's, or the memory's alone), and how."""
 
 from functools import cached_property
 
@@ -6,7 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ider.config import LearnerConfig
+from ider.memory.plan import Schedule
 from ider.memory.store import MemoryStore
+from ider.nets import TwoInputNet
 from ider.streams.stream import Task, concatenate
 from ider.types import Needs, Samples
 
@@ -19,6 +22,26 @@ def tensors_of(task: Task) -> tuple[Tensor, Tensor]:
 def with_room(rows: Tensor, more: int) -> Tensor:
     """Rows with room for the next task, which may have some more."""
     return torch.cat([rows, rows.new_zeros((more, *rows.shape[1:]))]) if more else rows
+
+
+def schedule_of(config: LearnerConfig, net: TwoInputNet, learnt: int) -> Schedule:
+    """How the steps of an epoch go once so many tasks are learnt."""
+    train, needs, images = config.train, config.method.needs(), config.images
+    return Schedule(
+        batch=train.batch,
+        replay_batch=train.replay_batch,
+        drop_last=train.drop_last,
+        draws=tuple(draw for draw in needs.draws if learnt or not draw.later),
+        coins=needs.coins,
+        pad=images.pad,
+        flip=images.flip,
+        offers=needs.memory == "steps",
+        dice=needs.dice,
+        averages=len(needs.averages),
+        noise=config.method.noise(net.classes, net.features_out),
+        tasks=learnt + 1,
+        views=needs.views,
+    )
 
 
 class Material:

@@ -17,6 +17,7 @@ from ider.engine.device import casting, compute_dtype
 from ider.errors import UserError
 from ider.memory.store import MemoryStore
 from ider.nets import NETS, Shape, TwoInputNet
+from ider.protocols import Predict
 from ider.streams.stream import Images
 
 EVALUATION_ROWS, TEMPERATURE = 512, "temperature"
@@ -43,6 +44,8 @@ class Model:
         """By answer, if it is calibrated."""
         self.teacher: TwoInputNet | None = None
         self.side: nn.Module | None = None
+        self.side_tasks = 0
+        """For how many tasks that was made."""
 
     def fresh_net(self, purpose: str, classes: int = 0) -> TwoInputNet:
         """A net with weights of its own, drawn from the run's seed."""
@@ -69,26 +72,31 @@ class Model:
         """The teacher becomes what the net is now, in place if it is there: what is captured reads these tensors."""
         need = self.method.needs().teacher
         assert need is not None
+        source = self.averages.get(need.of, self.net)
         if self.teacher is None or self.teacher.classes != self.net.classes:
-            self.teacher = self.net.frozen(need.statistics, compute_dtype(self.config.engine))
+            self.teacher = source.frozen(need.statistics, compute_dtype(self.config.engine))
         else:
-            copy_state(self.net, self.teacher)
+            copy_state(source, self.teacher)
 
     def renew_side(self, task: int) -> None:
-        """Draw the module beside the net afresh for a task, in place if it is there."""
+        """Draw the module beside the net afresh for a task, in place if it is there; a lasting one keeps its corner."""
+        need, self.side_tasks = self.method.needs().side, task + 1
         with randomness.torch_seeded(self.seed, f"side {task}"):
-            made = self.method.side(self.net.classes, self.net.features_out)
+            made = self.method.side(self.net.classes, self.net.features_out, self.side_tasks)
         assert made is not None
-        if self.side is None:
-            self.side = made.to(self.device)
+        assert need is not None
+        if self.side is None or need.lasting:
+            old, self.side = self.side, made.to(self.device)
+            if old is not None:
+                copy_corner(old, self.side)
         else:
             copy_state(made, self.side)
 
-    def answers(self, images: Images) -> Answers:
+    def answers(self, images: Images, predict: Predict) -> Answers:
         """The logits of both answers, as the method predicts by them."""
         with torch.inference_mode(), self.predicting() as net:
             chunks = [
-                self.answer(net, self.shown(images[start : start + EVALUATION_ROWS]))[:2]
+                self.answer(net, self.shown(images[start : start + EVALUATION_ROWS]), predict)[:2]
                 for start in range(0, max(len(images), 1), EVALUATION_ROWS)
             ]
         first, second = (torch.cat(part).float().cpu().numpy() for part in zip(*chunks, strict=True))
@@ -98,7 +106,7 @@ class Model:
         """Everything, by name."""
         found = checkpoint.prefixed("net", self.net.state_dict()) | checkpoint.prefixed("memory", self.memory.tensors())
         found |= checkpoint.prefixed("state", self.state)
-        found["steps"] = self.steps
+        found |= {"steps": self.steps, "side_tasks": torch.tensor(self.side_tasks)}
         found |= temperature_tensors(self.temperatures)
         averages = [(f"average/{name}", net) for name, net in self.averages.items()]
         for name, module in (("teacher", self.teacher), ("side", self.side), *averages):
@@ -121,7 +129,7 @@ class Model:
             assert self.teacher is not None
             self.teacher.load_state_dict(teacher)
         if side := checkpoint.under("side", tensors):
-            self.renew_side(0)
+            self.renew_side(int(tensors["side_tasks"]) - 1)
             assert self.side is not None
             self.side.load_state_dict(side)
 
@@ -150,18 +158,12 @@ class Model:
         """Images as the net sees them."""
         return normalise(torch.from_numpy(np.ascontiguousarray(images)).to(self.device), *self.mean_std())
 
-    def answer(self, net: TwoInputNet, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def answer(self, net: TwoInputNet, x: Tensor, predict: Predict) -> tuple[Tensor, Tensor, Tensor]:
         """The logits of both answers, as the method predicts by them, and the features of the first."""
         z = net.encode(x)
-        logits, first, features = self._predict(net, z, None)
-        second = first if net.label is None else self._predict(net, z, logits.softmax(-1))[1]
+        logits, first, features = _predicted(net, z, None, predict)
+        second = first if net.label is None else _predicted(net, z, logits.softmax(-1), predict)[1]
         return first, second, features
-
-    def _predict(self, net: TwoInputNet, z: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """The net's logits, those by which the method predicts, and the features."""
-        features = net.features(z, y)
-        logits = net.head(features)
-        return logits, self.method.predict(logits.float(), features.float(), self.state), features
 
 
 def temperature_tensors(temperatures: Temperatures) -> checkpoint.Tensors:
@@ -170,8 +172,22 @@ def temperature_tensors(temperatures: Temperatures) -> checkpoint.Tensors:
     return checkpoint.prefixed(TEMPERATURE, found)
 
 
+def _predicted(net: TwoInputNet, z: Tensor, y: Tensor | None, predict: Predict) -> tuple[Tensor, Tensor, Tensor]:
+    """The net's logits, those by which the method predicts, and the features."""
+    features = net.features(z, y)
+    logits = net.head(features)
+    return logits, predict(logits.float(), features.float()), features
+
+
 @torch.no_grad()
 def copy_state(source: nn.Module, target: nn.Module) -> None:
     """Overwrite all weights and buffers in place."""
     for mine, new in zip(target.state_dict().values(), source.state_dict().values(), strict=True):
         mine.copy_(new)
+
+
+@torch.no_grad()
+def copy_corner(source: nn.Module, target: nn.Module) -> None:
+    """Overwrite the leading corner of each weight and buffer by that of a smaller module."""
+    for name, values in source.state_dict().items():
+        target.state_dict()[name][tuple(slice(size) for size in values.shape)] = values

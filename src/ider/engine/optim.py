@@ -8,6 +8,8 @@ from torch import Tensor
 
 from ider.config import TrainConfig
 
+WARM_UP_START = 1e-5  # as released with NPCL
+
 
 def sgd(weights: Iterable[Tensor], lr: float, momentum: float, weight_decay: float = 0.0) -> torch.optim.SGD:
     """A fresh optimiser over the weights, with its rate on their device."""
@@ -24,6 +26,12 @@ def learning_rate(config: TrainConfig, epoch: int) -> float:
         )
     passed = sum(epoch >= round(milestone * config.epochs) for milestone in config.milestones)
     return float(config.lr * config.decay**passed)
+
+
+def warmed(rate: float, warm_up: float, step: int, steps: int) -> float:
+    """The rate of a step (from 0) of a task's `steps`: in the first share of them it climbs evenly from a small one."""
+    climb = warm_up * steps
+    return rate if step >= climb else WARM_UP_START + (rate - WARM_UP_START) * step / climb
 
 
 def set_learning_rate(optimiser: torch.optim.SGD, value: float) -> None:

@@ -16,7 +16,8 @@ from ider.config import RunConfig, as_dict, run_id
 from ider.engine import calibrated, evaluate
 from ider.engine.classbook import ClassBook
 from ider.engine.device import device_name
-from ider.engine.learner import Learner, Progress
+from ider.engine.learner import Learner
+from ider.engine.ledger import Progress
 from ider.errors import RunError, UserError
 from ider.methods.files import digest_of
 from ider.records import RECORD, SCHEMA, Record, read_json, write_json

@@ -15,6 +15,7 @@ from ider.engine.answers import ANSWERS, Answers, Probabilities
 from ider.engine.classbook import ClassBook
 from ider.engine.model import EVALUATION_ROWS, Model
 from ider.errors import UserError, unknown
+from ider.protocols import Predict
 from ider.settings import name_of
 from ider.streams.stream import Task
 
@@ -31,8 +32,10 @@ def named(name: str) -> Calibrator:
 class Sight:
     """See `ider.calibration.Sight`. Nothing here moves a weight, a running statistic or a generator of the learner."""
 
-    def __init__(self, model: Model, book: ClassBook, filled: int, held_out: Sequence[Task], seed: int) -> None:
-        self.model, self.filled, self.tasks, self.seed = model, filled, held_out, seed
+    def __init__(
+        self, model: Model, predict: Predict, book: ClassBook, filled: int, held_out: Sequence[Task], seed: int
+    ) -> None:
+        self.model, self.predict, self.filled, self.tasks, self.seed = model, predict, filled, held_out, seed
         self.seen = list(book.seen)
         self._current = book.current
 
@@ -60,7 +63,10 @@ class Sight:
     def scores(self, samples: Labelled, shift: Probabilities | None = None) -> Mapping[str, Probabilities]:
         """By answer the log-probabilities of the classes seen."""
         with torch.inference_mode(), self.model.predicting() as net:
-            found = [self.model.answer(net, self._shown(samples, rows, shift))[:2] for rows in _chunks(len(samples))]
+            found = [
+                self.model.answer(net, self._shown(samples, rows, shift), self.predict)[:2]
+                for rows in _chunks(len(samples))
+            ]
         first, second = (torch.cat(part).float().cpu().numpy() for part in zip(*found, strict=True))
         answers = Answers(first, second)
         return {answer: answers.log_probabilities(answer, self.seen)[:, self.seen] for answer in ANSWERS}
@@ -68,7 +74,9 @@ class Sight:
     def features(self, samples: Labelled) -> Probabilities:
         """The features of the first answer."""
         with torch.inference_mode(), self.model.predicting() as net:
-            found = [self.model.answer(net, self._shown(samples, rows))[2] for rows in _chunks(len(samples))]
+            found = [
+                self.model.answer(net, self._shown(samples, rows), self.predict)[2] for rows in _chunks(len(samples))
+            ]
         features: Probabilities = torch.cat(found).double().cpu().numpy()
         return features
 
@@ -78,7 +86,7 @@ class Sight:
         with self.model.predicting() as net:
             for rows in _chunks(len(samples)):
                 x = self._shown(samples, rows).requires_grad_()
-                logits = self.model.answer(net, x)[0][:, self.seen]
+                logits = self.model.answer(net, x, self.predict)[0][:, self.seen]
                 wanted = torch.from_numpy(targets[rows]).to(x.device)
                 (slope,) = torch.autograd.grad(F.cross_entropy(logits.float(), wanted, reduction="sum"), x)
                 found.append(slope)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
 from ider.config import LearnerConfig
 from ider.data.augment import crop_and_flip, normalise
@@ -93,6 +94,7 @@ class Phase:
         self.cursor = torch.zeros(1, dtype=torch.int64, device=bench.images.device)
         self.plan: dict[str, Tensor] = {}
         self.needs = bench.config.method.needs()
+        self.averages = [item.over(bench.config.train.epochs) for item in self.needs.averages]
         self.net, teacher = View(bench.model.net, averages=bench.model.averages), bench.model.teacher
         self.teacher = View(teacher, self.needs.teacher) if teacher is not None else None
 
@@ -121,6 +123,8 @@ class Phase:
             optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         for optimiser in bench.optimisers.values():
+            if self.needs.clip:
+                clip_grad_norm_(optimiser.param_groups[0]["params"], self.needs.clip, foreach=True)
             optimiser.step()
         self._average(row)
         self._add_up(outcome.terms)
@@ -132,7 +136,7 @@ class Phase:
         """Let the averages follow the net, each if its coin says so."""
         model = self.bench.model
         model.steps += 1
-        for place, item in enumerate(self.needs.averages):
+        for place, item in enumerate(self.averages):
             mean = model.averages[item.name]
             decay = torch.clamp(1 - 1 / (model.steps + 1), max=item.decay)
             way = torch.where(row.plan["averages"][place] < item.rate, 1 - decay, 0.0)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ider.memory.policy import DISCARD, Ints, Policy, Slots
 from ider.randomness import Generators
-from ider.types import CURRENT, VIEW_NUMBERS, Draw, Views
+from ider.types import CURRENT, TASKS, VIEW_NUMBERS, Draw, Views
 
 Array = NDArray[np.generic]
 
@@ -30,7 +30,8 @@ class Schedule:
     offers: bool = True
     dice: tuple[str, ...] = ()
     averages: int = 0
-    noise: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    noise: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    tasks: int = 1
     views: Views | None = None
 
 
@@ -140,7 +141,7 @@ def _random_numbers(
     steps: int, sizes: Mapping[str, int], schedule: Schedule, generators: Generators
 ) -> dict[str, Array]:
     arrays: dict[str, Array] = {"coins": generators["coins"].random((steps, len(schedule.coins)), np.float32)}
-    for name, shape in schedule.noise.items():
+    for name, shape in noise_shapes(schedule.noise, sizes, schedule.tasks).items():
         arrays[f"noise/{name}"] = generators["coins"].random((steps, *shape), np.float32)
     if schedule.averages:
         arrays["averages"] = generators["coins"].random((steps, schedule.averages), np.float32)
@@ -153,6 +154,18 @@ def _random_numbers(
     if schedule.flip:
         arrays["flips"] = generators["augment"].random((steps, rows)) < 0.5
     return arrays
+
+
+def noise_shapes(
+    noise: Mapping[str, tuple[int | str, ...]], sizes: Mapping[str, int], tasks: int
+) -> dict[str, tuple[int, ...]]:
+    """The shapes with numbers for names: TASKS, and the rows of each part; what concerns an absent part is left out."""
+    known = {**sizes, TASKS: tasks}
+    return {
+        name: tuple(size if isinstance(size, int) else known[size] for size in shape)
+        for name, shape in noise.items()
+        if all(isinstance(size, int) or size in known for size in shape)
+    }
 
 
 def _view_plan(filled: Ints, current: int, views: Views, generators: Generators) -> dict[str, Array]:

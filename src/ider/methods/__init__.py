@@ -18,6 +18,7 @@ from ider.methods.icarl import ICaRL
 from ider.methods.idempotence import Idempotent
 from ider.methods.lucir import LUCIR
 from ider.methods.lwf import LwF
+from ider.methods.npcl import NPCL
 from ider.methods.registry import Registry
 from ider.methods.sarl import SARL
 from ider.methods.scommer import SCoMMER
@@ -42,6 +43,7 @@ OWN: dict[str, Method] = {
     "cls-er": CLSER(),
     "scommer": SCoMMER(),
     "sarl": SARL(),
+    "npcl": NPCL(),
     "finetune+id": Idempotent(base=Finetune()),
     "er+id": Idempotent(base=ER(mixed=False)),
     "er-ace+id": Idempotent(base=ERACE()),
@@ -74,6 +76,7 @@ __all__ = [
     "EWC",
     "LUCIR",
     "METHODS",
+    "NPCL",
     "SARL",
     "XDER",
     "BiC",

@@ -1,10 +1,11 @@
 """What most methods share: one answer to everything, cross-entropies of an answer, and further terms."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from torch import Tensor, nn
 
-from ider.protocols import Desk, Net
+from ider.protocols import Desk, Net, Predict
 from ider.types import CURRENT, Answer, Batch, Needs, Outcome, Parts, Terms
 
 
@@ -13,10 +14,16 @@ class Supervised:
 
     labelled: tuple[str, ...] = (CURRENT,)
     """The parts whose logits `supervised` looks at; none: the method cannot be combined with `+id`."""
+    apart = "it has no cross-entropies of that kind"
+    """Why not, in that case."""
 
     def needs(self) -> Needs:
         """What the engine must provide; nothing but the current batch by default."""
         return Needs()
+
+    def aside(self, net: Net, batch: Batch) -> Answer | None:
+        """What `further` is given in place of the first answer to all parts, asked before it; that one by default."""
+        return None
 
     def supervised(self, logits: Parts, batch: Batch) -> Terms:
         """The cross-entropies of one answer to the `labelled` parts."""
@@ -44,19 +51,20 @@ class Supervised:
 
     def step(self, net: Net, teacher: Net | None, batch: Batch) -> Outcome:
         """The cross-entropies of the first answer, and what the method adds to them."""
+        aside = self.aside(net, batch)
         first = net.decode(net.encode(batch.images), keep=self.keep(batch))
-        terms = self.supervised(first.logits, batch) | self.further(first, (net, teacher), batch)
+        terms = self.supervised(first.logits, batch) | self.further(aside or first, (net, teacher), batch)
         return Outcome(terms, self.kept(first), self.revised(first, batch), self.counted(first, batch))
 
     def state(self, weights: Mapping[str, Tensor], classes: int, features: int) -> Mapping[str, Tensor]:
         """The method's own tensors before the first task; none by default."""
         return {}
 
-    def side(self, classes: int, features: int) -> nn.Module | None:
+    def side(self, classes: int, features: int, tasks: int) -> nn.Module | None:
         """The module beside the net; none by default."""
         return None
 
-    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int, ...]]:
+    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int | str, ...]]:
         """The shapes of a step's random numbers; none by default."""
         return {}
 
@@ -72,3 +80,7 @@ class Supervised:
     def predict(self, logits: Tensor, features: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """The logits by which the learner predicts; the net's own by default."""
         return logits
+
+    def predictor(self, desk: Desk) -> Predict:
+        """The same after a look at the memory, at which nothing is looked for by default."""
+        return partial(self.predict, state=desk.state)

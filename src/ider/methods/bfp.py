@@ -46,7 +46,7 @@ class BFP(Supervised):
             policy="class-balanced",
         )
 
-    def side(self, classes: int, features: int) -> nn.Module:
+    def side(self, classes: int, features: int, tasks: int) -> nn.Module:
         """A linear map of the features."""
         return nn.Linear(features, features)
 

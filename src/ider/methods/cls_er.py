@@ -12,7 +12,7 @@ from ider.methods.base import Supervised
 from ider.methods.er import REPLAY
 from ider.options import option, validate
 from ider.protocols import Net
-from ider.types import CURRENT, Answer, Average, Batch, Draw, Needs, Outcome, Parts, Terms
+from ider.types import CURRENT, Answer, Average, Batch, Draw, Needs, Parts, Terms
 
 STABLE, PLASTIC, WORKING = "stable", "plastic", "working"
 
@@ -22,7 +22,8 @@ class CLSER(Supervised):
     """ER, and the distance of the logits on the memory batch to those of the mean that is surer of the true class.
 
     Mixed, as published: current and replayed images are one batch, and the replayed ones also go through the net alone.
-    A mean follows the net over about 1 / (rate * (1 - decay)) steps; `--epochs` does not change that.
+    A mean follows the net over about 1 / (rate * (1 - decay)) steps, its horizon, or what is said of that in steps. It
+    does not change with the number of epochs, unless `tuned_epochs` says for how many it was chosen.
     """
 
     labelled = (CURRENT, REPLAY)
@@ -32,6 +33,9 @@ class CLSER(Supervised):
     stable_rate: float = option(0.1, "chance per step that the stable mean follows the net", least=0, most=1)
     plastic_rate: float = option(0.3, "chance per step that the plastic mean follows the net", least=0, most=1)
     decay: float = option(0.999, "share of a mean that stays when it follows (alpha)", least=0, most=1)
+    stable_horizon: float = option(0.0, "steps that the stable mean reaches back; 0: as its rate says", least=0)
+    plastic_horizon: float = option(0.0, "steps that the plastic mean reaches back; 0: as its rate says", least=0)
+    tuned_epochs: int = option(0, "epochs a task that horizons are meant for, scaled to others; 0: they stay", least=0)
     own_statistics: bool = option(True, "means keep running statistics of memory batches; else they take the net's")
     predicts: Literal["stable", "plastic", "working"] = option("stable", "the net that the learner predicts with")
 
@@ -44,10 +48,12 @@ class CLSER(Supervised):
 
     def needs(self) -> Needs:
         """One draw from the memory, and the two means."""
-        rates = {STABLE: self.stable_rate, PLASTIC: self.plastic_rate}
         return Needs(
             draws=(Draw(REPLAY),),
-            averages=tuple(Average(name, self.decay, rate, self.own_statistics) for name, rate in rates.items()),
+            averages=(
+                self._average(STABLE, self.stable_rate, self.stable_horizon),
+                self._average(PLASTIC, self.plastic_rate, self.plastic_horizon),
+            ),
             predicts="" if self.predicts == WORKING else self.predicts,
             mixed=self.mixed,
         )
@@ -71,14 +77,15 @@ class CLSER(Supervised):
         target = torch.where(surer[:, None], stable, plastic)
         return {"consistency": self.consistency_weight * logit_mse(first.logits[REPLAY], target)}
 
-    def step(self, net: Net, teacher: Net | None, batch: Batch) -> Outcome:
+    def aside(self, net: Net, batch: Batch) -> Answer | None:
         """Mixed batches need the replayed images alone as well."""
         if not self.mixed or REPLAY not in batch.images:
-            return super().step(net, teacher, batch)
-        alone = net.decode(net.encode(batch.images.pick(REPLAY)))
-        terms = self.further(alone, (net, teacher), batch)
-        joint = net.decode(net.encode(batch.images))
-        return Outcome(self.supervised(joint.logits, batch) | terms)
+            return None
+        return net.decode(net.encode(batch.images.pick(REPLAY)))
+
+    def _average(self, name: str, rate: float, horizon: float) -> Average:
+        made = Average(name, self.decay, rate, self.own_statistics, self.tuned_epochs)
+        return made.with_horizon(horizon) if horizon else made
 
     def _logits(self, mean: Net, images: Parts) -> torch.Tensor:
         return mean.decode(mean.encode(images)).logits.rows.float()

@@ -17,7 +17,7 @@ from ider.losses import logit_kl, logit_mse, probabilities
 from ider.methods.base import Supervised
 from ider.methods.er import ER
 from ider.options import option, validate
-from ider.protocols import Desk, Method, Net
+from ider.protocols import Desk, Method, Net, Predict
 from ider.types import CURRENT, Batch, Draw, Needs, Outcome, Parts, Teacher, Terms
 
 DISTILL = "distill"
@@ -30,6 +30,7 @@ class Idempotent:
 
     base: Supervised = field(default_factory=lambda: ER(mixed=False), metadata={"help": "the method underneath"})
     answer_weight: float = option(0.5, "weight of each of the two answers' cross-entropies", least=0)
+    second_answers: bool = option(True, "whether the second answers have cross-entropies as well")
     current_weight: float = option(0.4, "weight of the fixed-point term on current images", least=0)
     memory_weight: float = option(0.5, "weight of the fixed-point term on images from the memory", least=0)
     prior_probability: float = option(
@@ -39,6 +40,10 @@ class Idempotent:
     teacher_statistics: Literal["batch", "running"] = option(
         "batch", "how the teacher normalises: by its batch or by its running statistics"
     )
+    teacher_of: str = option(
+        "", "the running mean (such as stable, of CLS-ER) that is frozen as the teacher; none: the net"
+    )
+    teacher_lives: bool = option(False, "that mean teaches as it is, not as the previous task left it")
     teacher_gradient: bool = option(True, "let the gradient flow through the teacher's second input")
 
     def __post_init__(self) -> None:
@@ -47,41 +52,54 @@ class Idempotent:
         if base.joined:
             raise UserError("+id needs a stream of tasks, but the method underneath learns all of them at once")
         if not self.base.labelled:
-            raise UserError(f"+id needs cross-entropies of its own kind, and {type(self.base).__name__} has none")
-        if base.mixed:
-            raise UserError("base.mixed is true, but +id keeps the parts apart: use ER(mixed=False)")
-        if base.teacher not in (None, Teacher(self.teacher_statistics)):
+            name = type(self.base).__name__
+            raise UserError(f"+id asks for a cross-entropy of two answers, which {name} cannot give: {self.base.apart}")
+        if base.teacher is not None and base.teacher.statistics != self.teacher_statistics:
             raise UserError(
                 f"teacher_statistics is {self.teacher_statistics!r}, but the method underneath needs the other"
             )
+        means = [item.name for item in base.averages]
+        if self.teacher_of and (self.teacher_of not in means or base.teacher is not None):
+            allowed = ", ".join(means) if base.teacher is None and means else "none"
+            raise UserError(f"teacher_of is {self.teacher_of!r}; the method underneath has the means: {allowed}")
+        if self.teacher_lives and not self.teacher_of:
+            raise UserError("teacher_lives is true, but teacher_of does not say which running mean teaches")
 
     def needs(self) -> Needs:
         """What the base needs, a second and independent draw from the memory, and the net of the previous task."""
         base = self.base.needs()
-        fixed_point = self.current_weight or self.memory_weight
+        frozen = (self.current_weight or self.memory_weight) and not self.teacher_lives
         return replace(
             base,
             draws=(*base.draws, Draw(DISTILL, later=True)) if self.memory_weight else base.draws,
-            teacher=Teacher(statistics=self.teacher_statistics) if fixed_point else base.teacher,
+            teacher=Teacher(self.teacher_statistics, self.teacher_of) if frozen else base.teacher,
             coins=() if self.prior_probability == 1 else self._labelled(),
             second_input=True,
         )
 
     def step(self, net: Net, teacher: Net | None, batch: Batch) -> Outcome:
-        """All parts in one pass; with the prior as second input the supervised and the fixed-point answer are one."""
+        """All parts in one pass; with the prior as second input the supervised and the fixed-point answer are one.
+
+        If the base mixes its parts they count as one batch, and those of the fixed point as one of their own.
+        """
+        batch = replace(batch, images=replace(batch.images, alone=(DISTILL,)))
+        aside = self.base.aside(net, batch)
         z, keep = net.encode(batch.images), self.base.keep(batch)
         first = net.decode(z, keep=keep)
         own = first.pick(*(name for name in first.logits.sizes if name != DISTILL))
         kept = None if keep is None else batch.images.like(keep).pick(*self.base.labelled).rows
-        asked = self._asked(net, z, first.logits, batch, kept)
-        second = net.decode(z.pick(*asked.sizes), asked.like(probabilities(asked.rows)), kept).logits
-        pairs = [self.base.supervised(logits, batch) for logits in (asked, second)]
+        answers = {"first": self._asked(net, z, first.logits, batch, kept)}
+        if self.second_answers:
+            asked = answers["first"]
+            answers["second"] = net.decode(z.pick(*asked.sizes), asked.like(probabilities(asked.rows)), kept).logits
         terms = {
             f"{which}/{name}": self.answer_weight * term
-            for which, pair in zip(("first", "second"), pairs, strict=True)
-            for name, term in pair.items()
+            for which, logits in answers.items()
+            for name, term in self.base.supervised(logits, batch).items()
         }
-        terms |= self.base.further(own, (net, teacher), batch)
+        terms |= self.base.further(aside or own, (net, teacher), batch)
+        if self.teacher_lives:  # its statistics are those of what the base shows it
+            teacher = net.average(self.teacher_of).untracked()
         terms |= {} if teacher is None else self._fixed_point(teacher, first.logits, batch)
         return Outcome(terms, self.base.kept(own), self.base.revised(own, batch), self.base.counted(own, batch))
 
@@ -110,8 +128,9 @@ class Idempotent:
         answer = first.pick(*weights)
         second_input = answer.like(probabilities(answer.rows))
         target = teacher.decode(teacher.encode(batch.images.pick(*weights)), second_input).logits
+        begun = batch.classes.past.any() if self.teacher_lives else 1  # a mean is there before
         return {
-            f"fixed_point/{name}": weight * self._distance(answer[name], target[name])
+            f"fixed_point/{name}": weight * begun * self._distance(answer[name], target[name])
             for name, weight in weights.items()
         }
 
@@ -124,11 +143,11 @@ class Idempotent:
         """The base's tensors."""
         return self.base.state(weights, classes, features)
 
-    def side(self, classes: int, features: int) -> nn.Module | None:
+    def side(self, classes: int, features: int, tasks: int) -> nn.Module | None:
         """The base's module beside the net."""
-        return self.base.side(classes, features)
+        return self.base.side(classes, features, tasks)
 
-    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int, ...]]:
+    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int | str, ...]]:
         """The base's random numbers."""
         return self.base.noise(classes, features)
 
@@ -147,6 +166,10 @@ class Idempotent:
     def predict(self, logits: Tensor, features: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """The base's prediction."""
         return self.base.predict(logits, features, state)
+
+    def predictor(self, desk: Desk) -> Predict:
+        """The base's prediction after a look at the memory."""
+        return self.base.predictor(desk)
 
 
 def idempotent(method: Method) -> Idempotent:

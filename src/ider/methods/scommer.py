@@ -36,6 +36,8 @@ class SCoMMER(Supervised):
     consistency_weight: float = option(0.15, "weight of the distance to the mean's logits (lambda)", least=0)
     rate: float = option(0.5, "chance per step that the mean follows the net", least=0, most=1)
     decay: float = option(0.999, "share of the mean that stays when it follows", least=0, most=1)
+    horizon: float = option(0.0, "steps that the mean reaches back; 0: as its rate says", least=0)
+    tuned_epochs: int = option(0, "epochs a task that the horizon is meant for, scaled to others; 0: it stays", least=0)
     avoidance: float = option(5.0, "how much the draw avoids channels that past tasks used (pi)", least=0)
     habit: float = option(2.0, "how much a class keeps to the channels it has been using (rho)", least=0)
     warm_up: int = option(30, "epochs of a task before its classes have habits", least=0)
@@ -46,9 +48,10 @@ class SCoMMER(Supervised):
 
     def needs(self) -> Needs:
         """One draw from the memory, the mean, and a sparse net."""
+        mean = Average(LONG_TERM, self.decay, self.rate, epochs=self.tuned_epochs)
         return Needs(
             draws=(Draw(REPLAY),),
-            averages=(Average(LONG_TERM, self.decay, self.rate),),
+            averages=(mean.with_horizon(self.horizon) if self.horizon else mean,),
             predicts=LONG_TERM if self.predicts == LONG_TERM else "",
             sparsity=Sparsity("global", self.shares),
             after_epochs=True,
@@ -60,7 +63,7 @@ class SCoMMER(Supervised):
         table = torch.zeros(classes, features)
         return {ALIVE: torch.zeros(features), ALIVE_OF: table, SCORES: scores, CHANCES: table}
 
-    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int, ...]]:
+    def noise(self, classes: int, features: int) -> Mapping[str, tuple[int | str, ...]]:
         """Numbers for the draw and for the chances, one a channel: all images of a batch share them."""
         return {"draw": (features,), "chance": (features,)}
 

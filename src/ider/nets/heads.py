@@ -23,6 +23,11 @@ class CosineHead(nn.Module):
         self.register_buffer("learning", torch.ones(len(weight_CD), dtype=torch.bool, device=weight_CD.device))
 
     @property
+    def in_features(self) -> int:
+        """The number of features."""
+        return self.weight.shape[1]
+
+    @property
     def out_features(self) -> int:
         """The number of classes."""
         return len(self.weight)
@@ -37,11 +42,25 @@ class CosineHead(nn.Module):
         return self.scale * self.cosines(features_BD)
 
 
-Head = nn.Linear | CosineHead
+class NoHead(nn.Module):
+    """In the place of a head where a method answers from the features by itself: it knows nothing of any class."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = features, classes
+
+    def forward(self, features_BD: Tensor) -> Tensor:
+        """Features to logits that are all alike."""
+        return features_BD.new_zeros(len(features_BD), self.out_features)
+
+
+Head = nn.Linear | CosineHead | NoHead
 
 
 def make_head(kind: str, features: int, classes: int) -> Head:
-    """A `linear` or a `cosine` head, both drawn alike."""
+    """A `linear` or a `cosine` head, both drawn alike, or `none`."""
+    if kind == "none":
+        return NoHead(features, classes)
     if kind == "linear":
         return nn.Linear(features, classes)
     bound = features**-0.5
@@ -51,6 +70,8 @@ def make_head(kind: str, features: int, classes: int) -> Head:
 @torch.no_grad()
 def grown(head: Head, classes: int, generator: torch.Generator) -> Head:
     """The head with more classes: its answers for the old ones stay, new ones are drawn like those of a new head."""
+    if isinstance(head, NoHead):
+        return NoHead(head.in_features, classes)
     old, features = head.weight.shape
     bound = features**-0.5  # the default initialisation of torch.nn.Linear
     rows = torch.empty(classes - old, features + 1).uniform_(-bound, bound, generator=generator).to(head.weight)

@@ -90,7 +90,7 @@ class TwoInputNet(nn.Module):
     @property
     def features_out(self) -> int:
         """How many features the head sees."""
-        return self.head.weight.shape[1]
+        return self.head.in_features
 
     def encode(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
         """Images to the map at the cut; `sizes` are the parts whose statistics stay separate."""

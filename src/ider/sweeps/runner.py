@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ider.config import EngineConfig, RunConfig
 from ider.engine.device import resolve
-from ider.engine.learner import Progress
+from ider.engine.ledger import Progress
 from ider.engine.replicas import take_turns
 from ider.engine.run import run, running
 from ider.errors import RunError, UserError
