@@ -1,7 +1,9 @@
 """The pages that show code or numbers: the code runs and does what the page says, the numbers are those on record."""
 
+import itertools
 import json
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from ider.analysis.render import to_markdown
 from ider.analysis.tables import comparison_table
 from ider.methods import METHODS
+from ider.recipes import BENCHMARKS
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +49,26 @@ def test_the_example_of_the_readme_works(capsys: pytest.CaptureFixture[str], tmp
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
     accuracy = float(capsys.readouterr().out.split()[0])
     assert accuracy > 0.8
+
+
+def test_the_table_of_what_is_defined_where_is_true() -> None:
+    lines = (ROOT / "docs" / "benchmarks.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| methods |"))
+    columns = [re.findall(r"`([^`]+)`", cell) for cell in lines[start].split("|")[2:-1]]
+    columns = [[name for name in BENCHMARKS if any(fnmatch(name, pattern) for pattern in cell)] for cell in columns]
+    assert sorted(name for column in columns for name in column) == sorted(BENCHMARKS)
+    named = set()
+    for line in itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :]):
+        cells = line.split("|")[1:-1]
+        methods = re.findall(r"`([^`]+)`", cells[0])
+        named |= set(methods)
+        for method, (column, cell) in itertools.product(methods, zip(columns, cells[1:], strict=True)):
+            for benchmark, memory in ((name, size) for name in column for size in BENCHMARKS[name].memories):
+                row = BENCHMARKS[benchmark].table(memory).get(method)
+                source = row.source.removesuffix(", for 5 tasks") if row else "not defined"
+                single = source == "inferred" and "released" in cell  # which the page says there are
+                assert single or source in cell, (method, benchmark, memory, source, cell)
+    assert named == set(METHODS)
 
 
 def test_the_table_of_the_readme_is_that_of_its_record() -> None:
