@@ -44,10 +44,10 @@ _IDEMPOTENT: Weights = {
     "der": (0.1, 0.1, OURS),
     "derpp": (0.02, 0.02, OURS),
     "xder": (0.005, 0.005, OURS),
-    "bfp": (0.02, 0.02, OURS),
-    "cls-er": (0.005, 0.005, OURS),
+    "bfp": (0.1, 0.1, OURS),
+    "cls-er": (0.02, 0.02, OURS),
     "scommer": (0.005, 0.005, OURS),
-    "sarl": (0.02, 0.02, OURS),
+    "sarl": (0.001, 0.001, OURS),
 }
 _ROWS = (*_ALONE, *with_id(_ALONE, {"er": (0.02, 0.02, OURS)}, lr=0.1), *with_id(_ALONE, _IDEMPOTENT))
 
