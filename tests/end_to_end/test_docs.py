@@ -11,7 +11,7 @@ import pytest
 from ider.analysis.render import to_markdown
 from ider.analysis.tables import comparison_table
 from ider.methods import METHODS
-from ider.recipes import BENCHMARKS
+from ider.recipes import BENCHMARKS, recipe, recipes
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,3 +83,19 @@ def test_the_table_of_the_readme_is_that_of_its_record() -> None:
     less = first["faa"]["mean"] - second["faa"]["mean"]
     said = f"by {under[0]:.1f} points when read from its first answer, by {under[1]:.1f} when read from its second, at "
     assert f"{said}{less:.1f} points less accuracy" in " ".join(readme.split())
+
+
+def test_the_pages_tables_of_digits_are_those_of_the_record_and_the_recipes() -> None:
+    page = (ROOT / "docs" / "digits.md").read_text()
+    summaries = json.loads((ROOT / "results" / "digits-all-methods.json").read_text())["summaries"]
+    assert {summary["method"] for summary in summaries} == {*METHODS, "er-matched"} & set(recipes("digits"))
+    rows = [line for line in to_markdown(comparison_table(summaries)).splitlines() if "±" in line and "|" in line]
+    ordered = sorted(summaries, key=lambda summary: summary["method"] == "joint")  # as the table has it
+    for row, summary in zip(rows, ordered, strict=True):
+        assert f"{row} {summary['provenance']['cpu_seconds_a_run']:.1f} |" in page
+        assert summary["config"]["train"]["lr"] == recipe("digits", summary["method"]).train.lr
+    for name, config in recipes("digits").items():
+        (line,) = re.findall(rf"^\| {re.escape(name)} \| ([\d.]+) \| ([^|]*)\| ([^|]*)\|[^|]*\|$", page, re.MULTILINE)
+        assert float(line[0]) == config.train.lr
+        assert line[1].strip() in ("", config.memory.policy)
+        assert line[2].strip() == str(getattr(config.method, "memory_weight", ""))
