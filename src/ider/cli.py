@@ -359,7 +359,7 @@ def _benchmarks(data_dir: str | None) -> list[dict[str, Any]]:
     here = {name: datasets.status(name, folder).path is not None for name in datasets.DATASETS}
     rows = []
     for name, known in BENCHMARKS.items():
-        data = next(iter(known.recipes(known.memories[0]).values())).stream.data
+        data = known.base.stream.data
         where = "here" if here[data] else f"ider data fetch {data}"
         memories = ", ".join(map(str, known.memories))
         rows.append({"benchmark": name, "what it is": known.description, "memory": memories, "data": where})
@@ -370,18 +370,19 @@ def _recipes(benchmark: str | None) -> list[dict[str, Any]]:
     if benchmark is not None and benchmark not in BENCHMARKS:
         raise unknown("benchmark", benchmark, BENCHMARKS)
     names = [benchmark] if benchmark else list(BENCHMARKS)
-    rows = [(name, size) for name in names for size in BENCHMARKS[name].memories]
+    sizes = [(name, size) for name in names for size in BENCHMARKS[name].memories]
     return [
         {
             "benchmark": name,
             "recipe": config.recipe,
             "memory": size,
+            "source": BENCHMARKS[name].table(size)[config.recipe].source,
             "epochs": config.train.epochs,
             "lr": config.train.lr,
             "policy": config.memory.policy,
             "method": cli_methods.described(config.method),
         }
-        for name, size in rows
+        for name, size in sizes
         for config in recipes(name, size).values()
     ]
 

@@ -96,6 +96,7 @@ def test_listings(what: str) -> None:
 MISTAKES = {
     "method": (["run", "--method", "er+di"], "did you mean 'er+id'"),
     "benchmark": (["run", "--benchmark", "digit"], "did you mean 'digits'"),
+    "undefined": (["run", "-b", "gcil-cifar100-uniform", "-m", "xder"], "xder is not defined on gcil-cifar100-uniform"),
     "setting": (["run", "--set", "train.lrr=1"], "did you mean 'train.lr'"),
     "type": (["run", "--set", "train.lr=fast"], "train.lr is 'fast'; it must be a number"),
     "value": (["run", "--epochs", "0"], "train.epochs is 0"),

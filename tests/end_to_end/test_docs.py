@@ -1,9 +1,11 @@
 """The pages that show code or numbers: the code runs and does what the page says, the numbers are those on record."""
 
 import dataclasses
+import itertools
 import json
 import re
 import shlex
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from typer.testing import CliRunner
 from ider.analysis.render import to_markdown
 from ider.analysis.tables import comparison_table
 from ider.cli import app
+from ider.methods import METHODS
 from ider.methods.base import Supervised
+from ider.recipes import BENCHMARKS, recipe, recipes
 from ider.types import Batch, Needs
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +96,26 @@ def test_the_example_of_the_readme_works(capsys: pytest.CaptureFixture[str], tmp
     assert accuracy > 0.8
 
 
+def test_the_table_of_what_is_defined_where_is_true() -> None:
+    lines = (ROOT / "docs" / "benchmarks.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| methods |"))
+    columns = [re.findall(r"`([^`]+)`", cell) for cell in lines[start].split("|")[2:-1]]
+    columns = [[name for name in BENCHMARKS if any(fnmatch(name, pattern) for pattern in cell)] for cell in columns]
+    assert sorted(name for column in columns for name in column) == sorted(BENCHMARKS)
+    named = set()
+    for line in itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :]):
+        cells = line.split("|")[1:-1]
+        methods = re.findall(r"`([^`]+)`", cells[0])
+        named |= set(methods)
+        for method, (column, cell) in itertools.product(methods, zip(columns, cells[1:], strict=True)):
+            for benchmark, memory in ((name, size) for name in column for size in BENCHMARKS[name].memories):
+                row = BENCHMARKS[benchmark].table(memory).get(method)
+                source = row.source.removesuffix(", for 5 tasks") if row else "not defined"
+                single = source == "inferred" and "released" in cell  # which the page says there are
+                assert single or source in cell, (method, benchmark, memory, source, cell)
+    assert named == set(METHODS)
+
+
 def test_the_table_of_the_readme_is_that_of_its_record() -> None:
     summaries = json.loads((ROOT / "results" / "digits-m30.json").read_text())["summaries"]
     rows = [line for line in to_markdown(comparison_table(summaries)).splitlines() if "±" in line and "|" in line]
@@ -104,3 +128,20 @@ def test_the_table_of_the_readme_is_that_of_its_record() -> None:
     less = first["faa"]["mean"] - second["faa"]["mean"]
     said = f"by {under[0]:.1f} points when read from its first answer, by {under[1]:.1f} when read from its second, at "
     assert f"{said}{less:.1f} points less accuracy" in " ".join(readme.split())
+
+
+def test_the_pages_tables_of_digits_are_those_of_the_record_and_the_recipes() -> None:
+    page = (ROOT / "docs" / "digits.md").read_text()
+    summaries = json.loads((ROOT / "results" / "digits-all-methods.json").read_text())["summaries"]
+    assert {summary["method"] for summary in summaries} == {*METHODS, "er-matched"} & set(recipes("digits"))
+    rows = [line for line in to_markdown(comparison_table(summaries)).splitlines() if "±" in line and "|" in line]
+    ordered = sorted(summaries, key=lambda summary: summary["method"] == "joint")  # as the table has it
+    for row, summary in zip(rows, ordered, strict=True):
+        seconds = summary["provenance"]["seconds"] / len(summary["seeds"])
+        assert f"{row} {seconds:.1f} |" in page
+        assert summary["config"]["train"]["lr"] == recipe("digits", summary["method"]).train.lr
+    for name, config in recipes("digits").items():
+        (line,) = re.findall(rf"^\| {re.escape(name)} \| ([\d.]+) \| ([^|]*)\| ([^|]*)\|[^|]*\|$", page, re.MULTILINE)
+        assert float(line[0]) == config.train.lr
+        assert line[1].strip() in ("", config.memory.policy)
+        assert line[2].strip() == str(getattr(config.method, "memory_weight", ""))

@@ -1,10 +1,9 @@
 """Recipes: complete run configurations by benchmark, name and memory size, with the published hyper-parameters."""
 
-from dataclasses import dataclass
-from types import ModuleType
+from collections.abc import Iterable
 
 from ider.config import RunConfig
-from ider.errors import unknown
+from ider.errors import UserError, unknown
 from ider.methods import METHODS, Idempotent
 from ider.methods.registry import PLUS, short
 from ider.recipes import (
@@ -18,57 +17,30 @@ from ider.recipes import (
     tiny_imagenet_20,
     your_data,
 )
+from ider.recipes.table import Benchmark
 from ider.recipes.variants import unpublished
 
-Recipes = dict[str, RunConfig]
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A stream of tasks under a name: what it is, the memory sizes it is run with (first: default), its recipes."""
-
-    module: ModuleType
-    variant: str = ""
-
-    @property
-    def description(self) -> str:
-        """What the stream is, in one line."""
-        return (self.module.__doc__ or "").partition("\n")[0].removesuffix(".")
-
-    @property
-    def memories(self) -> tuple[int, ...]:
-        """The memory sizes; the first is the default."""
-        found: tuple[int, ...] = self.module.MEMORIES
-        return found
-
-    def recipes(self, memory: int) -> Recipes:
-        """All recipes for a memory size, by name."""
-        found: Recipes = self.module.recipes(memory, self.variant) if self.variant else self.module.recipes(memory)
-        return found
-
-
 BENCHMARKS = {
-    "digits": Benchmark(digits),
-    "fashion-mnist": Benchmark(fashion_mnist),
-    "cifar10": Benchmark(cifar10),
-    "cifar100": Benchmark(cifar100),
-    "cifar100-online": Benchmark(cifar100_online),
-    "gcil-cifar100-uniform": Benchmark(gcil_cifar100, "uniform"),
-    "gcil-cifar100-longtail": Benchmark(gcil_cifar100, "longtail"),
-    "tiny-imagenet": Benchmark(tiny_imagenet),
-    "tiny-imagenet-20": Benchmark(tiny_imagenet_20),
+    "digits": digits.BENCHMARK,
+    "fashion-mnist": fashion_mnist.BENCHMARK,
+    "cifar10": cifar10.BENCHMARK,
+    "cifar100": cifar100.BENCHMARK,
+    "cifar100-online": cifar100_online.BENCHMARK,
+    "gcil-cifar100-uniform": gcil_cifar100.UNIFORM,
+    "gcil-cifar100-longtail": gcil_cifar100.LONGTAIL,
+    "tiny-imagenet": tiny_imagenet.BENCHMARK,
+    "tiny-imagenet-20": tiny_imagenet_20.BENCHMARK,
 }
 
 
-def recipes(benchmark: str, memory: int | None = None) -> Recipes:
+def recipes(benchmark: str, memory: int | None = None) -> dict[str, RunConfig]:
     """All recipes of a benchmark for a memory size (default: the first it is run with), by name.
 
     `benchmark` may also be the user's own data, `folder:PATH` or `npz:PATH`.
     """
-    known = Benchmark(your_data, benchmark) if ":" in benchmark else BENCHMARKS.get(benchmark)
-    if known is None:
-        raise unknown("benchmark", benchmark, [*BENCHMARKS, "folder:PATH", "npz:PATH"])
-    return known.recipes(known.memories[0] if memory is None else memory)
+    known = _known(benchmark)
+    size = known.memories[0] if memory is None else memory
+    return {name: known.config(row, size) for name, row in known.table(size).items()}
 
 
 def recipe(benchmark: str, name: str, memory: int | None = None) -> RunConfig:
@@ -77,15 +49,30 @@ def recipe(benchmark: str, name: str, memory: int | None = None) -> RunConfig:
     A method that is not ider's own has none: it takes the settings of `er` (with `+id` those of `er+id`) on the
     benchmark, and its own hyper-parameters; whether they suit it is for the user to find out.
     """
-    found = recipes(benchmark, memory)
-    if name in found:
-        return found[name]
+    known = _known(benchmark)
+    size = known.memories[0] if memory is None else memory
+    rows = known.table(size)
+    if name in rows:
+        return known.config(rows[name], size)
     if name.removesuffix(PLUS) in METHODS.own:
-        raise unknown("method or recipe", name, found)
+        _refuse_recurring(name, benchmark, known, rows)
+        raise unknown("method or recipe", name, rows)
     try:
         method = METHODS[name]
     except KeyError:
-        raise unknown(
-            "method or recipe", name, [*found, *(other for other in METHODS.names() if other not in METHODS.own)]
-        ) from None
-    return unpublished(found["er+id" if isinstance(method, Idempotent) else "er"], short(name), method)
+        others = [other for other in METHODS.names() if other not in METHODS.own]
+        raise unknown("method or recipe", name, [*rows, *others]) from None
+    base = rows["er+id" if isinstance(method, Idempotent) else "er"]
+    return unpublished(known.config(base, size), short(name), method)
+
+
+def _refuse_recurring(name: str, benchmark: str, known: Benchmark, rows: Iterable[str]) -> None:
+    if name in METHODS and METHODS[name].needs().disjoint and known.base.stream.kind == "gcil":
+        raise UserError(f"{name} is not defined on {benchmark}, where classes come again; there are {', '.join(rows)}")
+
+
+def _known(benchmark: str) -> Benchmark:
+    known = your_data.benchmark(benchmark) if ":" in benchmark else BENCHMARKS.get(benchmark)
+    if known is None:
+        raise unknown("benchmark", benchmark, [*BENCHMARKS, "folder:PATH", "npz:PATH"])
+    return known

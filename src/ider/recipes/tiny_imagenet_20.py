@@ -5,15 +5,9 @@ The settings of the 10-task stream; the paper does not state the memory size, an
 
 from dataclasses import replace
 
-from ider.config import RunConfig
 from ider.recipes import tiny_imagenet
-from ider.recipes.variants import of_memory
-
-MEMORIES = (4000,)
+from ider.recipes.table import INFERRED, Benchmark, carried_over
 
 _BASE = replace(tiny_imagenet.BASE, benchmark="tiny-imagenet-20", stream=replace(tiny_imagenet.BASE.stream, tasks=20))
 
-
-def recipes(memory: int) -> dict[str, RunConfig]:
-    """The same for every memory size."""
-    return tiny_imagenet.of_base(of_memory(_BASE, memory))
+BENCHMARK = Benchmark(__doc__, (4000,), _BASE, carried_over(tiny_imagenet.ROWS, INFERRED))

@@ -34,11 +34,6 @@ def unpublished(base: RunConfig, name: str, method: Method) -> RunConfig:
     return variant(base, name, method, policy)
 
 
-def er_id(current_weight: float, memory_weight: float) -> Idempotent:
-    """ER+ID as its authors released it, with the given weights of the fixed-point terms."""
-    return Idempotent(base=ER(mixed=False), current_weight=current_weight, memory_weight=memory_weight)
-
-
 def er_id_of_the_paper(weight: float, replay_weight: float = 0.5) -> Idempotent:
     """ER+ID as the paper writes it: one weight for both fixed-point terms, cross-entropies of weight 1 and another.
 
@@ -52,13 +47,3 @@ def er_id_of_the_paper(weight: float, replay_weight: float = 0.5) -> Idempotent:
         prior_probability=0.9,
         teacher_statistics="running",
     )
-
-
-def of_memory(base: RunConfig, size: int) -> RunConfig:
-    """`base` with a memory of `size` slots."""
-    return replace(base, memory=replace(base.memory, size=size))
-
-
-def named(*configs: RunConfig) -> dict[str, RunConfig]:
-    """Recipes by their names."""
-    return {config.recipe: config for config in configs}

@@ -6,15 +6,26 @@ mean and the spread of the first task.
 
 from dataclasses import replace
 
-from ider.config import ImageConfig, RunConfig
-from ider.methods import Joint
+from ider import methods as m
+from ider.config import ImageConfig
 from ider.recipes import cifar100
-from ider.recipes.variants import named, of_memory, variant
+from ider.recipes.cifar10 import GDUMB
+from ider.recipes.table import UNTUNED, Benchmark, carried_over, from_elsewhere, row, with_id, without
+from ider.recipes.variants import er_id_of_the_paper
 
-MEMORIES = (500,)
+# Warm-ups are shortened with the epochs. How many steps a task has is not known; running means are for some thousand.
+_ALONE = (
+    *without(carried_over(cifar100.ALONE, UNTUNED, epochs=20), "gdumb", "cls-er", "scommer", "sarl"),
+    *carried_over([GDUMB], UNTUNED),
+    row("cls-er", UNTUNED, m.CLSER(decay=0.998, stable_rate=0.8, plastic_rate=1.0), lr=0.1),
+    row("scommer", UNTUNED, replace(cifar100.SPARSE, decay=0.998, rate=1.0, warm_up=12), lr=0.1),
+    row("sarl", UNTUNED, m.SARL(share=0.9, warm_up=2)),
+)
+_IDEMPOTENT = from_elsewhere(cifar100.IDEMPOTENT, UNTUNED)
+_ROWS = (*_ALONE, *with_id(_ALONE, _IDEMPOTENT, lr=0.03), row("er+id-paper", UNTUNED, er_id_of_the_paper(0.5)))
 
 
-def recipes(memory: int, data: str) -> dict[str, RunConfig]:
+def benchmark(data: str) -> Benchmark:
     """All methods on the data that `data` names, such as folder:./photos."""
     base = replace(
         cifar100.BASE,
@@ -23,5 +34,4 @@ def recipes(memory: int, data: str) -> dict[str, RunConfig]:
         train=replace(cifar100.BASE.train, epochs=20),
         stream=replace(cifar100.BASE.stream, data=data, tasks=5),
     )
-    base = of_memory(base, memory)
-    return cifar100.of_base(base) | named(variant(base, "joint", Joint(), milestones=()))
+    return Benchmark(__doc__, (500,), base, _ROWS)
