@@ -123,6 +123,36 @@ def test_saved_in_mid_task_it_goes_on_as_if_nothing_had_happened(method: Method,
         assert saved(rest, tmp_path) == saved(whole, tmp_path), file
 
 
+STOPS: list[bool] = []
+"""Whether the user interrupts what is done after the first epoch of the second task, last call first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped(Everything):
+    """Everything, interrupted."""
+
+    def after_epoch(self, desk: Desk, epoch: int) -> None:
+        if epoch == 0 and desk.classes.past.any() and STOPS.pop():
+            raise KeyboardInterrupt
+        super().after_epoch(desk, epoch)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_hook_that_was_interrupted_is_called_again(elsewhere: bool, tmp_path: Path) -> None:
+    METHODS["stopped"] = Stopped()
+    STOPS[:] = [False, True]
+    tasks, learner, whole = tiny_tasks(2, images=18), a_learner(Stopped()), a_learner(Everything())
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn(tasks[0]).learn(tasks[1])
+    if elsewhere:
+        learner.save(tmp_path / "interrupted")
+        learner = Learner.load(tmp_path / "interrupted")
+    learner.learn(tasks[1])
+    found, expected = (one.model.tensors() for one in (learner, whole.learn(tasks[0]).learn(tasks[1])))
+    assert all(values.equal(expected[name]) for name, values in found.items())
+    assert learner.history == whole.history
+
+
 @each
 def test_learners_that_take_turns_are_what_they_are_alone(method: Method, tmp_path: Path) -> None:
     tasks = tiny_tasks(3, images=18)
