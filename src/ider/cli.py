@@ -192,8 +192,10 @@ def calibrate(
     set_: Set = None,
     device: Device = None,
     data_dir: DataDir = None,
+    method: cli_methods.Files = None,
 ) -> None:
     """Calibrate a finished run or comparison: its confidence changes, its predictions do not."""
+    cli_methods.run_files(method or [])
     engine = EngineConfig(device=device) if device else None  # type: ignore[arg-type]  # resolved, or refused there
     _report(calibration.calibrate(folder, calibration.chosen(with_, set_ or []), data_dir, engine), folder)
 

@@ -68,6 +68,7 @@ def test_what_says_nothing_leaves_the_answers_as_they_are():
     assert best_temperature(np.zeros((0, 3)), np.zeros(0, np.int64)) == 1.0
     assert warranted_temperature(np.zeros((0, 3)), np.zeros(0, np.int64)) == 1.0
     assert best_temperature(np.zeros((4, 1)), np.zeros(4, np.int64)) == 1.0  # a single class
+    assert warranted_temperature(np.zeros((4, 1)), np.zeros(4, np.int64)) == 1.0
     assert best_temperature(np.full((4, 3), 7.0), np.array([0, 1, 2, 0])) == 1.0
 
 

@@ -346,6 +346,22 @@ class Restless(Sane):
         return terms
 
 
+@dataclass(frozen=True, kw_only=True)
+class Leaky(Sane):
+    """Replays what is held out."""
+
+    def needs(self) -> Needs:
+        return Needs(draws=(Draw(REPLAY),), memory="tasks", hold_out=0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shifting(Sane):
+    """Its epochs go through a memory that changes under it."""
+
+    def needs(self) -> Needs:
+        return Needs(learns_from="task and memory")
+
+
 CASES: list[tuple[Any, str, str]] = [
     (Unfrozen, SHAPE, "a gradient reaches the weights of the teacher, such as ["),
     (Unfrozen, PURE, "it changes a mode of the net or the teacher"),
@@ -358,6 +374,8 @@ CASES: list[tuple[Any, str, str]] = [
     (Dicing, PARTS, "it asks for views, but no term depends on them"),
     (Beside, PARTS, "it asks for a module beside the net (side), but no term depends on its weights"),
     (Sideless, "needs() is well-formed", "needs() asks for a side, but side() returns None"),
+    (Leaky, "needs() is well-formed", "needs().hold_out keeps samples of the memory from training, but steps draw"),
+    (Shifting, "needs() is well-formed", "needs().learns_from is 'task and memory', but the memory changes"),
     (Hoarding, KEPT, "Outcome.kept and needs().stores: 'features' is not declared"),
     (Forgetful, KEPT, "Outcome.kept and needs().stores: 'logits' is declared, but missing"),
     (Forgetful, CHANCES, "it stores the field 'logits', but nothing depends on it"),

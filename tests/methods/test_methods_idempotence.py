@@ -13,7 +13,7 @@ from torch import Tensor
 from ider.errors import UserError
 from ider.methods import ER, METHODS, Finetune, Idempotent
 from ider.nets import NETS, Shape, TwoInputNet, View
-from ider.types import CURRENT, Answer, Batch, Draw, Needs, Parts, Teacher
+from ider.types import CURRENT, Answer, Average, Batch, Draw, Needs, Parts, Teacher
 
 CLASSES, ROWS = 4, 3
 RNG = np.random.default_rng(2)
@@ -180,6 +180,65 @@ def test_the_further_terms_of_what_is_underneath_come_once_and_from_the_prior(co
     terms = terms_of(Idempotent(base=Fond(), prior_probability=0.5), net, BareNet(2, teaches=True), step)
     first = net.decode(Parts(x[:ROWS], {CURRENT: ROWS})).logits.rows
     assert terms["further"].item() == pytest.approx(first.sum().item())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tossing(Finetune):
+    """Finetune that tosses a coin of its own."""
+
+    def needs(self) -> Needs:
+        return Needs(coins=(CURRENT,))
+
+    def further(self, first: Answer, nets: Any, batch: Batch) -> dict[str, Tensor]:
+        return {"tossed": batch.coins[CURRENT] * first.logits.rows.sum()}
+
+
+def test_coins_of_what_is_underneath_stay_its_own() -> None:
+    method, x, net = Idempotent(base=Tossing()), images(1), BareNet(1)
+    assert method.needs().coins == (CURRENT,)
+    terms = terms_of(method, net, None, batch(x, CURRENT, coins={CURRENT: 0.75}))
+    plain = terms_of(Idempotent(base=Finetune()), net, None, batch(x, CURRENT))
+    sum_of_logits = net.decode(Parts(x, {CURRENT: ROWS})).logits.rows.sum().item()
+    assert terms.pop("tossed").item() == pytest.approx(0.75 * sum_of_logits)
+    assert {name: term.item() for name, term in terms.items()} == {name: term.item() for name, term in plain.items()}
+    with pytest.raises(UserError, match="prior_probability is 0.5.* coins of current itself; it must be 1"):
+        Idempotent(base=Tossing(), prior_probability=0.5)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnStep(Finetune):
+    """Finetune whose step is its own."""
+
+    def step(self, net: Any, teacher: Any, batch: Batch) -> Any:
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnDraw(Finetune):
+    """Finetune with a draw that has the name of the one that `+id` adds."""
+
+    def needs(self) -> Needs:
+        return Needs(draws=(Draw("distill"),))
+
+
+@pytest.mark.parametrize(
+    ("base", "words"), [(OwnStep(), "OwnStep has a step of its own"), (OwnDraw(), "OwnDraw must give its draw another")]
+)
+def test_what_it_would_pass_over_is_refused(base: Finetune, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Idempotent(base=base)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Taught(Finetune):
+    """Finetune that is taught by a running mean of the net, as the previous task left it."""
+
+    def needs(self) -> Needs:
+        return Needs(teacher=Teacher("running", "slow"), averages=(Average("slow", 0.9, 1.0),))
+
+
+def test_the_teacher_of_what_is_underneath_stays_its_own() -> None:
+    assert Idempotent(base=Taught(), teacher_statistics="running").needs().teacher == Teacher("running", "slow")
 
 
 def test_er_id_is_er_with_separate_parts_and_the_released_weights() -> None:

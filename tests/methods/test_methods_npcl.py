@@ -188,6 +188,11 @@ def test_the_surest_task_answers_and_its_draws_are_averaged() -> None:
         np.testing.assert_allclose(of_probabilities[row].exp(), p[best, :, row].mean(0), rtol=1e-4)
 
 
+def test_probabilities_that_vanish_have_a_logarithm() -> None:
+    logits = torch.tensor([[[[300.0, 0.0, 10.0]], [[300.0, 0.0, 10.0]]]])
+    torch.testing.assert_close(surest(logits, True), torch.tensor([[0.0, -300.0, -290.0]]))
+
+
 # The loss of a step.
 
 

@@ -188,6 +188,20 @@ def test_a_run_is_finished_with_the_file_that_it_was_begun_with(mine: Path, tmp_
     assert next(running(from_dict(content), 0, tmp_path)).step > 1
 
 
+def test_a_finished_run_of_it_is_calibrated_with_the_file_that_it_was_learnt_with(mine: Path, tmp_path: Path) -> None:
+    assert command("run", "--method", "mine.py:Mine", *QUICK, "--out", "run").exit_code == 0
+    forget()
+    calibrate = ["calibrate", "run", "--with", "temperature"]
+    assert "add --method FOLDER/mine.py:Mine" in command(*calibrate).stderr
+    mine.write_text(MINE + "# changed\n")
+    result = command(*calibrate, "--method", "mine.py:Mine")
+    assert (result.exit_code, "another state of the file" in result.stderr) == (2, True)
+    mine.write_text(MINE)
+    assert command(*calibrate, "--method", "mine.py:Mine").exit_code == 0
+    record = json.loads((tmp_path / "run" / "seed-0" / "record.json").read_text())
+    assert set(record["calibrated"]) == {"temperature"}
+
+
 def test_a_file_that_has_changed_is_run_again(mine: Path) -> None:
     first = load_method("mine.py:Mine+id")
     assert load_method("mine.py:Mine+id") == first

@@ -46,7 +46,7 @@ def warranted_temperature(scores_NK: Floats, labels_N: Labels) -> float:
     an error rate of 1 / (2N + 2) (Jeffreys' prior): the mean confidence may be 1 minus that at most.
     """
     best = best_temperature(scores_NK, labels_N)
-    if not all_right(scores_NK, labels_N):
+    if not all_right(scores_NK, labels_N) or scores_NK.shape[1] == 1:  # one class has all the mass at every T
         return best
     most = 1 - 1 / (2 * len(labels_N) + 2)
     low, high = float(np.log(COLDEST)), float(np.log(HOTTEST))

@@ -50,6 +50,17 @@ def needs(method: Method) -> None:
     demand(
         not found.predicts or found.predicts in means, f"needs().predicts is {found.predicts!r}; it averages {means}"
     )
+    stays = found.memory == "tasks"
+    demand(
+        stays or found.learns_from == "task",
+        f"needs().learns_from is {found.learns_from!r}, but the memory changes with every step: set memory='tasks'",
+    )
+    reads = found.draws or (found.views is not None and found.views.memory)
+    demand(
+        not found.hold_out or (stays and not reads),
+        "needs().hold_out keeps samples of the memory from training, but steps draw from it or write to it: it goes "
+        "with memory='tasks' and without draws",
+    )
     if found.side is not None:
         demand(method.side(5, 8, 1) is not None, "needs() asks for a side, but side() returns None")
 

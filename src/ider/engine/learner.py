@@ -62,6 +62,8 @@ class Learner:
         """The host's time in planning epochs, and in bringing the plans to the device."""
         self._ledger = Ledger()
         self._begun = False
+        self._is_hook_due = False
+        """Whether an epoch is over, but not what the method does after it, which may have been interrupted."""
         self._model: Model | None = None
         self._bench: Workbench | None = None
         self._phases: Phases = {}
@@ -141,11 +143,13 @@ class Learner:
         if self._loaded != mark:
             self._load(material.learnt)
             self._loaded = mark
-        while self.epoch < self.config.train.epochs:
-            yield from self._learn_epoch(material.learnt.labels)
+        while self._is_hook_due or self.epoch < self.config.train.epochs:
+            if not self._is_hook_due:
+                yield from self._learn_epoch(material.learnt.labels)
             if self.method.needs().after_epochs:
                 after = partial(self.method.after_epoch, epoch=self.epoch - 1)
                 self._call(after, f"epoch {self.epoch}", task, material.held_out)
+            self._is_hook_due = False
         self._finish_task(task, material)
 
     def answers(self, images: Images) -> Answers:
@@ -225,6 +229,7 @@ class Learner:
             "tasks_learned": self.tasks_learned,
             "epoch": self.epoch,
             "step": self.step,
+            "is_hook_due": self._is_hook_due,
             "history": self.history,
             "task_mark": self._task_mark,
             "generators": self._generator_states,
@@ -235,6 +240,7 @@ class Learner:
         self._model.restore(tensors)
         self.slots = Slots(tensors["slots"].numpy(), state["offered"])
         self.tasks_learned, self.epoch, self.step = state["tasks_learned"], state["epoch"], state["step"]
+        self._is_hook_due = state.get("is_hook_due", False)
         self.book.task_of = dict(state["task_of"])
         self.book.open(state["current"], self.tasks_learned, self.net.classes)
         self._ledger, self._task_mark = Ledger(state["history"]), state["task_mark"]
@@ -372,7 +378,7 @@ class Learner:
                 "train.drop_last leaves them out: nothing is learnt from it",
                 stacklevel=4,
             )
-        self.slots, self.epoch, self.step = slots, self.epoch + 1, 0
+        self.slots, self.epoch, self.step, self._is_hook_due = slots, self.epoch + 1, 0, True
         self._generator_states = randomness.states(self._generators)
 
     def _finish_task(self, task: Task, material: Material) -> None:

@@ -79,18 +79,21 @@ class Model:
             copy_state(source, self.teacher)
 
     def renew_side(self, task: int) -> None:
-        """Draw the module beside the net afresh for a task, in place if it is there; a lasting one keeps its corner."""
+        """Draw the module beside the net afresh for a task; a lasting one keeps its corner.
+
+        In place if it can stay: one that does not last and has kept its shape.
+        """
         need, self.side_tasks = self.method.needs().side, task + 1
         with randomness.torch_seeded(self.seed, f"side {task}"):
             made = self.method.side(self.net.classes, self.net.features_out, self.side_tasks)
         assert made is not None
         assert need is not None
-        if self.side is None or need.lasting:
-            old, self.side = self.side, made.to(self.device)
-            if old is not None:
-                copy_corner(old, self.side)
-        else:
+        if self.side is not None and not need.lasting and _shapes(made) == _shapes(self.side):
             copy_state(made, self.side)
+            return
+        old, self.side = self.side, made.to(self.device)
+        if old is not None and need.lasting:
+            copy_corner(old, self.side)
 
     def answers(self, images: Images, predict: Predict) -> Answers:
         """The logits of both answers, as the method predicts by them."""
@@ -177,6 +180,11 @@ def _predicted(net: TwoInputNet, z: Tensor, y: Tensor | None, predict: Predict) 
     features = net.features(z, y)
     logits = net.head(features)
     return logits, predict(logits.float(), features.float()), features
+
+
+def _shapes(module: nn.Module) -> dict[str, torch.Size]:
+    """Of each weight and buffer."""
+    return {name: values.shape for name, values in module.state_dict().items()}
 
 
 @torch.no_grad()

@@ -48,12 +48,27 @@ class Idempotent:
 
     def __post_init__(self) -> None:
         validate(self)
-        base = self.base.needs()
+        self._check_base(self.base.needs(), type(self.base).__name__)
+        self._check_teacher(self.base.needs())
+
+    def _check_base(self, base: Needs, name: str) -> None:
+        """Refuse a method that cannot be made idempotent, or not as the settings say."""
         if base.joined:
             raise UserError("+id needs a stream of tasks, but the method underneath learns all of them at once")
         if not self.base.labelled:
-            name = type(self.base).__name__
             raise UserError(f"+id asks for a cross-entropy of two answers, which {name} cannot give: {self.base.apart}")
+        if type(self.base).step is not Supervised.step:
+            raise UserError(f"+id makes a step of supervised and further, but {name} has a step of its own")
+        if DISTILL in [draw.name for draw in base.draws]:
+            raise UserError(f"+id has a draw {DISTILL!r} of its own; {name} must give its draw another name")
+        if self.prior_probability < 1 and (tossed := sorted(set(base.coins) & set(self._labelled()))):
+            raise UserError(
+                f"prior_probability is {self.prior_probability}, but the method underneath tosses the coins of "
+                f"{', '.join(tossed)} itself; it must be 1"
+            )
+
+    def _check_teacher(self, base: Needs) -> None:
+        """Refuse a teacher that is not there, or not the one that the method underneath needs."""
         if base.teacher is not None and base.teacher.statistics != self.teacher_statistics:
             raise UserError(
                 f"teacher_statistics is {self.teacher_statistics!r}, but the method underneath needs the other"
@@ -69,11 +84,12 @@ class Idempotent:
         """What the base needs, a second and independent draw from the memory, and the net of the previous task."""
         base = self.base.needs()
         frozen = (self.current_weight or self.memory_weight) and not self.teacher_lives
+        own = Teacher(self.teacher_statistics, self.teacher_of) if frozen else None
         return replace(
             base,
             draws=(*base.draws, Draw(DISTILL, later=True)) if self.memory_weight else base.draws,
-            teacher=Teacher(self.teacher_statistics, self.teacher_of) if frozen else base.teacher,
-            coins=() if self.prior_probability == 1 else self._labelled(),
+            teacher=base.teacher or own,
+            coins=(*base.coins, *(() if self.prior_probability == 1 else self._labelled())),
             second_input=True,
         )
 
@@ -110,7 +126,7 @@ class Idempotent:
     def _asked(self, net: Net, z: Parts, first: Parts, batch: Batch, keep: Tensor | None) -> Parts:
         """The supervised first answer: from the prior, or for a part whose coin says so from the true label."""
         kept = first.pick(*self.base.labelled)
-        if not batch.coins:
+        if self.prior_probability == 1:
             return kept
         labels = batch.labels.pick(*kept.sizes)
         prior = torch.full_like(kept.rows, 1 / kept.rows.shape[1])

@@ -222,6 +222,7 @@ def surest(logits_KNBC: Tensor, of_probabilities: bool = False) -> Tensor:
     """Of K answers to each row that with the lowest mean entropy over the draws, averaged over them (B x C)."""
     log_p = logits_KNBC.log_softmax(-1)
     entropy_KB = -(log_p.exp() * log_p).sum(-1).mean(1)
-    mean_KBC = log_p.exp().mean(1).log() if of_probabilities else logits_KNBC.mean(1)
+    # The logarithm of a mean of probabilities, of which none may vanish on the way.
+    mean_KBC = log_p.logsumexp(1) - math.log(log_p.shape[1]) if of_probabilities else logits_KNBC.mean(1)
     chosen: Tensor = mean_KBC[entropy_KB.argmin(0), torch.arange(mean_KBC.shape[1], device=mean_KBC.device)]
     return chosen

@@ -11,6 +11,7 @@ from ider.engine.learner import Learner
 from ider.engine.run import MODEL
 from ider.engine.sight import named
 from ider.errors import UserError, unknown
+from ider.methods.files import digest_of
 from ider.records import COMPARISON, RECORD, SCHEMA, SUMMARY, Record, Summary, load_records, summarise, write_json
 from ider.settings import name_of, override_all
 from ider.streams import Stream, build
@@ -66,6 +67,8 @@ def _calibrate(folder: Path, record: Record, means: tuple[Calibrator, Stream, En
     """The learner is written before the record: if that is interrupted, it is done again."""
     calibrator, stream, engine = means
     config = from_dict(record["config"])
+    if digest_of(config.method) != record["provenance"].get("method_sha256"):
+        raise UserError(f"{folder} was learnt with another state of the file that its method is in; name that one")
     stream = stream.validating() if config.evaluation.on == "held-out" else stream
     learner = Learner.load(folder / MODEL, engine)
     stage = calibrated.stage(learner, calibrator, stream, config)
