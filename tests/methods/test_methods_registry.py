@@ -1,5 +1,6 @@
 """Methods that are not ider's own: in a file that the user names, in an installed package, built by `+id`."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from ider.cli import app
 from ider.config import as_dict, from_dict, run_id
 from ider.engine.run import running
 from ider.methods import ER, Finetune, Idempotent, LwF, load_method
+from ider.methods.files import digest_of
 from ider.settings import name_of, override
 
 MINE = '''
@@ -200,6 +202,18 @@ def test_a_finished_run_of_it_is_calibrated_with_the_file_that_it_was_learnt_wit
     assert command(*calibrate, "--method", "mine.py:Mine").exit_code == 0
     record = json.loads((tmp_path / "run" / "seed-0" / "record.json").read_text())
     assert set(record["calibrated"]) == {"temperature"}
+
+
+def test_a_method_around_another_one_is_told_by_its_own_file(mine: Path) -> None:
+    around = "from ider.methods import ER\n" + MINE.replace(
+        '    weight: float = option(0.5, "weight of the replayed cross-entropy", least=0)',
+        '    base: ER = ER()\n    weight: float = option(0.5, "weight of the replayed cross-entropy", least=0)',
+    )
+    mine.write_text(around)
+    expected = hashlib.sha256(around.encode()).hexdigest()
+    assert digest_of(load_method("mine.py:Mine")) == expected
+    assert digest_of(load_method("mine.py:Mine+id")) == expected
+    assert digest_of(METHODS["er+id"]) is None
 
 
 def test_a_file_that_has_changed_is_run_again(mine: Path) -> None:

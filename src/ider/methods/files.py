@@ -81,9 +81,9 @@ def made(thing: Any, name: str) -> Method:
 
 def digest_of(method: Method) -> str | None:
     """What tells the file that a method is in, as it was run, from other states of it; None for one in no file."""
-    kind = type(getattr(method, "base", method))
-    found: str | None = getattr(sys.modules.get(kind.__module__), _DIGEST, None)
-    return found
+    found: str | None = getattr(sys.modules.get(type(method).__module__), _DIGEST, None)
+    base = getattr(method, "base", None)
+    return found if found or base is None else digest_of(base)
 
 
 def _run(path: Path) -> ModuleType:
