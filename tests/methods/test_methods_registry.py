@@ -239,6 +239,11 @@ WRONG_FILES = {
     "syntax": ("x = (\n", r"mine.py cannot be run: SyntaxError: '\(' was never closed \(line 1\)"),
     "import": ("import x\n\nimport no_such_thing\n".replace("import x\n", "\n"), r"ModuleNotFoundError.*line 3\)"),
     "error": ("a = 1\nb = a / 0\n", r"ZeroDivisionError: division by zero \(line 2\)"),
+    "exit": ("import sys\nsys.exit(3)\n", r"mine.py cannot be run: SystemExit: 3 \(line 2\)"),
+    "own check": (
+        MINE + "\n    def __post_init__(self):\n        assert self.weight > 1, 'too light'\n",
+        "mine.py:Mine cannot be made with its defaults: AssertionError: too light",
+    ),
     "no class": (MINE.replace("class Mine", "class Other"), r"unknown class in mine.py 'Mine' \(allowed: Other\)"),
     "imported class": ("from ider.methods import ER\nMine = 3\n", r"unknown class in mine.py 'Mine'"),
     "no method": ("class Mine: pass\n", r"mine.py:Mine lacks needs, step, .*derive it from .*Supervised"),

@@ -76,6 +76,10 @@ def made(thing: Any, name: str) -> Method:
         method: Method = thing() if isinstance(thing, type) else thing
     except TypeError as error:
         raise UserError(f"{name} cannot be made without arguments ({error}); give every field a default") from None
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{name} cannot be made with its defaults: {type(error).__name__}: {error}") from error
     return method
 
 
@@ -106,13 +110,13 @@ def _run(path: Path) -> ModuleType:
     try:
         # Not by its cached bytecode, which two changes within a second can leave behind.
         exec(compile(content, str(path), "exec"), vars(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"{path.name} cannot be run: {_where(error, path)}") from error
     return module
 
 
-def _where(error: Exception, path: Path) -> str:
+def _where(error: BaseException, path: Path) -> str:
     """The error in one line, with the last line of the file that it came from."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else (lines or [None])[-1]
