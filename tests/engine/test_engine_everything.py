@@ -1,12 +1,12 @@
 """A method that asks for everything at once: nothing gets in the way of anything else."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from support import methods_as_before, tiny_learner, tiny_tasks
-from torch import Tensor, nn, zeros
+from torch import Tensor, nn, no_grad, zeros
 
 from ider import Learner
 from ider.engine.ledger import Progress
@@ -14,7 +14,7 @@ from ider.engine.replicas import take_turns
 from ider.losses import cross_entropy
 from ider.methods import METHODS, Idempotent
 from ider.methods.base import Supervised
-from ider.protocols import Desk, Method, Net
+from ider.protocols import Desk, Method, Net, Predict
 from ider.types import CURRENT, TASKS, Answer, Average, Batch, Draw, Field, Needs, Parts, Side, Terms
 
 REPLAY = "replay"
@@ -151,6 +151,31 @@ def test_a_hook_that_was_interrupted_is_called_again(elsewhere: bool, tmp_path: 
     found, expected = (one.model.tensors() for one in (learner, whole.learn(tasks[0]).learn(tasks[1])))
     assert all(values.equal(expected[name]) for name, values in found.items())
     assert learner.history == whole.history
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recalling(Everything):
+    """Answers every image by what it says of the first image that it remembers."""
+
+    def needs(self) -> Needs:
+        return replace(super().needs(), recalls=True)
+
+    def predictor(self, desk: Desk) -> Predict:
+        said = desk.answers(desk.remembered()).logits.rows[:1]
+        return lambda logits, features: said.expand(len(logits), -1)
+
+
+def test_a_look_at_the_memory_is_that_of_the_net_that_answers() -> None:
+    task, learner = tiny_tasks(1)[0], a_learner(Recalling())
+    learner.learn(task)
+    images, expected = learner.memory.images[:1].numpy(), []
+    for net in (learner.model.averages[FIRST.name], learner.net):
+        with no_grad():
+            net.eval()
+            expected.append(net.decode(net.encode(learner.model.shown(images))).numpy())
+            net.train()
+    assert abs(expected[0] - expected[1]).max() > 1e-3
+    assert abs(learner.answers(task.images).first - expected[0]).max() < 1e-5
 
 
 @each

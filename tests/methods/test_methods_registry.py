@@ -1,5 +1,6 @@
 """Methods that are not ider's own: in a file that the user names, in an installed package, built by `+id`."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from ider.cli import app
 from ider.config import as_dict, from_dict, run_id
 from ider.engine.run import running
 from ider.methods import ER, Finetune, Idempotent, LwF, load_method
+from ider.methods.files import digest_of
 from ider.settings import name_of, override
 
 MINE = '''
@@ -202,6 +204,18 @@ def test_a_finished_run_of_it_is_calibrated_with_the_file_that_it_was_learnt_wit
     assert set(record["calibrated"]) == {"temperature"}
 
 
+def test_a_method_around_another_one_is_told_by_its_own_file(mine: Path) -> None:
+    around = "from ider.methods import ER\n" + MINE.replace(
+        '    weight: float = option(0.5, "weight of the replayed cross-entropy", least=0)',
+        '    base: ER = ER()\n    weight: float = option(0.5, "weight of the replayed cross-entropy", least=0)',
+    )
+    mine.write_text(around)
+    expected = hashlib.sha256(around.encode()).hexdigest()
+    assert digest_of(load_method("mine.py:Mine")) == expected
+    assert digest_of(load_method("mine.py:Mine+id")) == expected
+    assert digest_of(METHODS["er+id"]) is None
+
+
 def test_a_file_that_has_changed_is_run_again(mine: Path) -> None:
     first = load_method("mine.py:Mine+id")
     assert load_method("mine.py:Mine+id") == first
@@ -225,6 +239,11 @@ WRONG_FILES = {
     "syntax": ("x = (\n", r"mine.py cannot be run: SyntaxError: '\(' was never closed \(line 1\)"),
     "import": ("import x\n\nimport no_such_thing\n".replace("import x\n", "\n"), r"ModuleNotFoundError.*line 3\)"),
     "error": ("a = 1\nb = a / 0\n", r"ZeroDivisionError: division by zero \(line 2\)"),
+    "exit": ("import sys\nsys.exit(3)\n", r"mine.py cannot be run: SystemExit: 3 \(line 2\)"),
+    "own check": (
+        MINE + "\n    def __post_init__(self):\n        assert self.weight > 1, 'too light'\n",
+        "mine.py:Mine cannot be made with its defaults: AssertionError: too light",
+    ),
     "no class": (MINE.replace("class Mine", "class Other"), r"unknown class in mine.py 'Mine' \(allowed: Other\)"),
     "imported class": ("from ider.methods import ER\nMine = 3\n", r"unknown class in mine.py 'Mine'"),
     "no method": ("class Mine: pass\n", r"mine.py:Mine lacks needs, step, .*derive it from .*Supervised"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ider import Stream, UserError, gcil
+from ider import Stream, Task, UserError, gcil
 from ider.data.datasets import Dataset, Split
 from ider.streams.gcil import Sampler, draw_phases
 
@@ -86,6 +86,17 @@ def test_groups_are_the_classes_that_came_first_with_each_phase(stream: Stream) 
     assert sum(groups, ()) == tuple(range(stream.classes))
     for group, task in zip(groups, stream.tasks, strict=True):
         assert set(group) <= set(task.labels.tolist())
+
+
+def test_groups_stay_where_nothing_of_a_class_was_held_out_at_first() -> None:
+    """Three images of class 2 give none to hold out; more of them come in the second phase."""
+    counts = [{0: 10, 1: 10, 2: 3}, {0: 10, 2: 10, 3: 10}]
+    labels = [np.repeat(list(count), list(count.values())) for count in counts]
+    tasks = tuple(Task(np.zeros((len(each), 1, 2, 2), np.uint8), each) for each in labels)
+    tests = tuple(Task(np.zeros((count, 1, 2, 2), np.uint8), np.arange(count)) for count in (3, 4))
+    stream = Stream(tasks, tests, tuple("abcd"), nested=True).holding_out(0.2)
+    assert stream.validating().tests[0].classes == (0, 1)
+    assert stream.validating().groups() == stream.groups() == ((0, 1, 2), (3,))
 
 
 def test_impossible_streams_are_refused() -> None:

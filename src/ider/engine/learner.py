@@ -285,7 +285,7 @@ class Learner:
     def _predict(self) -> Predict:
         """How the method makes predictions of what the net says."""
         if self.method.needs().recalls and self.slots.filled:
-            return self.method.predictor(self._desk("prediction"))
+            return self.method.predictor(replace(self._desk("prediction"), whole=self.model.answering))
         return partial(self.method.predict, state=self.model.state)
 
     def _desk(self, when: str, task: Task | None = None, held_out: Samples | None = None) -> Desk:

@@ -145,10 +145,15 @@ class Model:
         made = self.method.state(dict(self.net.named_parameters()), self.net.classes, self.net.features_out)
         return {name: values.detach().clone().to(self.device) for name, values in made.items()}
 
+    @property
+    def answering(self) -> TwoInputNet:
+        """The net that the learner predicts with."""
+        return self.averages.get(self.method.needs().predicts, self.net)
+
     @contextmanager
     def predicting(self) -> Iterator[TwoInputNet]:
         """Within, the net that the learner predicts with, in eval mode and in the precision of the run."""
-        net = self.averages.get(self.method.needs().predicts, self.net)
+        net = self.answering
         was_training = net.training
         net.eval()
         try:

@@ -76,14 +76,18 @@ def made(thing: Any, name: str) -> Method:
         method: Method = thing() if isinstance(thing, type) else thing
     except TypeError as error:
         raise UserError(f"{name} cannot be made without arguments ({error}); give every field a default") from None
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{name} cannot be made with its defaults: {type(error).__name__}: {error}") from error
     return method
 
 
 def digest_of(method: Method) -> str | None:
     """What tells the file that a method is in, as it was run, from other states of it; None for one in no file."""
-    kind = type(getattr(method, "base", method))
-    found: str | None = getattr(sys.modules.get(kind.__module__), _DIGEST, None)
-    return found
+    found: str | None = getattr(sys.modules.get(type(method).__module__), _DIGEST, None)
+    base = getattr(method, "base", None)
+    return found if found or base is None else digest_of(base)
 
 
 def _run(path: Path) -> ModuleType:
@@ -106,13 +110,13 @@ def _run(path: Path) -> ModuleType:
     try:
         # Not by its cached bytecode, which two changes within a second can leave behind.
         exec(compile(content, str(path), "exec"), vars(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"{path.name} cannot be run: {_where(error, path)}") from error
     return module
 
 
-def _where(error: Exception, path: Path) -> str:
+def _where(error: BaseException, path: Path) -> str:
     """The error in one line, with the last line of the file that it came from."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else (lines or [None])[-1]

@@ -80,8 +80,10 @@ class Stream:
         """For each task its classes; in a nested stream those that came with it first."""
         if not self.nested:
             return tuple(test.classes for test in self.tests)
-        starts = [0, *(test.classes[-1] + 1 for test in self.tests)]
-        return tuple(tuple(range(low, high)) for low, high in pairwise(starts))
+        # Of a class that came, nothing may have been held out to be tested on.
+        parts = self.tasks if len(self.tasks) == len(self.tests) else self.tests
+        ends = accumulate((part.classes[-1] + 1 for part in parts), max)
+        return tuple(tuple(range(low, high)) for low, high in pairwise([0, *ends]))
 
     def all_test_labels(self) -> Labels:
         """The labels of all test images, each image once."""
