@@ -102,6 +102,12 @@ def test_what_it_cost_is_said(records: Sequence[Record], make_record: Maker) -> 
     assert tables.calibration_notes([summarise([make_record("er")])]) == []
 
 
+def test_that_it_cost_nothing_is_said_in_words() -> None:
+    entry = {"held_out": {"mean": 0.0}, "withheld": 0}
+    (note,) = tables.calibration_notes([{"calibrated": {"temperature": entry}}])
+    assert note == "temperature: at the end fitted on the memory alone; none of the training images were held out"
+
+
 def test_the_reliability_diagram_has_a_panel_for_each_as_long_as_there_is_room(
     records: Sequence[Record], make_record: Maker
 ) -> None:

@@ -88,11 +88,13 @@ def calibration_table(summaries: Sequence[Summary]) -> Table:
 def calibration_notes(summaries: Sequence[Summary]) -> list[str]:
     """What each calibrator cost: how many images it saw outside training, and how many are not trained on for it."""
     found = {name: entry for summary in summaries for name, entry in summary.get("calibrated", {}).items()}
-    return [
-        f"{name}: at the end fitted with {entry['held_out']['mean']:,.0f} images from outside the memory; "
-        f"{entry['withheld']:,} of the training images were held out"
-        for name, entry in found.items()
-    ]
+    return [f"{name}: at the end fitted {_fitted_on(entry)}" for name, entry in found.items()]
+
+
+def _fitted_on(entry: Mapping[str, Any]) -> str:
+    outside, withheld = entry["held_out"]["mean"], entry["withheld"]
+    images = f"with {outside:,.0f} images from outside the memory" if outside else "on the memory alone"
+    return f"{images}; {f'{withheld:,}' if withheld else 'none'} of the training images were held out"
 
 
 def run_table(summary: Summary) -> Table:
