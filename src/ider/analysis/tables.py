@@ -87,8 +87,19 @@ def calibration_table(summaries: Sequence[Summary]) -> Table:
 
 def calibration_notes(summaries: Sequence[Summary]) -> list[str]:
     """What each calibrator cost: how many images it saw outside training, and how many are not trained on for it."""
-    found = {name: entry for summary in summaries for name, entry in summary.get("calibrated", {}).items()}
-    return [f"{name}: at the end fitted {_fitted_on(entry)}" for name, entry in found.items()]
+    found: dict[str, dict[str, list[str]]] = {}
+    for summary in summaries:
+        for name, entry in summary.get("calibrated", {}).items():
+            found.setdefault(name, {}).setdefault(_fitted_on(entry), []).append(summary["method"])
+    return [
+        f"{name}{_of(methods) if len(costs) > 1 else ''}: at the end fitted {cost}"
+        for name, costs in found.items()
+        for cost, methods in costs.items()
+    ]
+
+
+def _of(methods: Sequence[str]) -> str:
+    return " of " + ", ".join(methods)
 
 
 def _fitted_on(entry: Mapping[str, Any]) -> str:
