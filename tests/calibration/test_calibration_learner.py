@@ -122,7 +122,7 @@ def test_temperatures_are_saved_and_hold_until_the_next_task_is_learnt(stream: S
 
 def test_a_small_push_makes_the_target_likelier(stream: Stream) -> None:
     learner = trained("er+id", stream)
-    sight = Sight(learner.model, learner.book, learner.slots.filled, stream.held_out[:2], 0)
+    sight = Sight(learner.model, learner._predict(), learner.book, learner.slots.filled, stream.held_out[:2], 0)
     targets = (sight.memory.labels + 1) % 4
     push = -1e-3 * np.sign(sight.slopes(sight.memory, targets))
     rows = np.arange(len(targets))
@@ -136,7 +136,7 @@ def test_a_small_push_makes_the_target_likelier(stream: Stream) -> None:
 
 def test_a_shift_is_added_to_normalised_images(stream: Stream) -> None:
     learner = trained("er", stream)
-    sight = Sight(learner.model, learner.book, learner.slots.filled, (), 0)
+    sight = Sight(learner.model, learner._predict(), learner.book, learner.slots.filled, (), 0)
     brighter = Labelled(np.minimum(sight.memory.images, 200) + 51, sight.memory.labels)
     dimmer = Labelled(np.minimum(sight.memory.images, 200), sight.memory.labels)
     shift = np.full(dimmer.images.shape, 0.2 / learner.config.images.std[0])  # 51 of 255
@@ -149,7 +149,7 @@ def test_what_is_not_in_order_does_not_matter(stream: Stream) -> None:
     odd = [Task(task.images, 7 - 2 * (task.labels % 4)) for task in (*stream.tasks[:2], *stream.held_out[:2])]
     learner = trained("er", Stream(tuple(odd[:2]), tests=(odd[0],), class_names=tuple("abcdefgh")), classes=8)
     assert learner.seen == (1, 3, 5, 7)
-    sight = Sight(learner.model, learner.book, learner.slots.filled, odd[2:], 0)
+    sight = Sight(learner.model, learner._predict(), learner.book, learner.slots.filled, odd[2:], 0)
     assert set(sight.memory.labels) == {0, 1, 2, 3}
     assert sorted(sight.newest) == [0, 1]
     assert sight.scores(sight.memory)["mean"].shape == (40, 4)
