@@ -15,7 +15,7 @@ from ider.analysis.tables import answers_table, calibration_notes, calibration_t
 from ider.calibration import CALIBRATORS
 from ider.cli_methods import first_line, typed
 from ider.config import EngineConfig, RunConfig, as_dict, read
-from ider.console import guarded, listing, out, say
+from ider.console import guarded, main, out, say, show_rows
 from ider.data import datasets
 from ider.engine.device import resolve
 from ider.errors import UserError, unknown
@@ -28,12 +28,12 @@ from ider.streams import build
 from ider.sweeps import calibration, folders
 
 app = typer.Typer(
-    help="Reliable class-incremental learning with idempotent experience replay.",
-    epilog="Start with: ider compare --methods er,er+id",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.callback(epilog="Start with: ider compare --methods er,er+id")(main)
 app.add_typer(cli_data.app, name="data")
 app.command("check-method", epilog="Example: ider check-method my_method.py:MyMethod")(cli_methods.check_method)
 
@@ -166,7 +166,7 @@ def bench(
         typer.echo(json.dumps(found, indent=1))
     else:
         rows = {name: f"{value:,.3f}" if isinstance(value, float) else str(value) for name, value in found.items()}
-        out.print(listing([{"measured": name.replace("_", " "), "value": value} for name, value in rows.items()]))
+        show_rows([{"measured": name.replace("_", " "), "value": value} for name, value in rows.items()])
 
 
 @app.command(epilog="Example: ider resume runs/digits-m30")
@@ -251,7 +251,7 @@ def list_(
     if what not in listings:
         raise unknown("listing", what, listings)
     rows = listings[what]()
-    typer.echo(json.dumps(rows, indent=1)) if json_ else out.print(listing(rows))
+    typer.echo(json.dumps(rows, indent=1)) if json_ else show_rows(rows)
 
 
 def _benchmark(name: str | None, data: str | None) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.progress import DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ider.console import err, guarded, listing, out, say
+from ider.console import err, guarded, say, show_rows
 from ider.data import datasets
 
 app = typer.Typer(help="Get, list and check the datasets.", no_args_is_help=True)
@@ -44,7 +44,7 @@ def list_(data_dir: DataDir = None) -> None:
         found = datasets.status(name, data_dir)
         where = str(found.path) if found.path else f"get it: ider data fetch {name}"
         rows.append({"dataset": name, "what it is": found.description, "where it is": where})
-    out.print(listing(rows))
+    show_rows(rows)
 
 
 @app.command(epilog="Example: ider data check cifar100")

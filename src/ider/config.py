@@ -110,10 +110,12 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         _check_name("net.name", self.net.name, NETS)
+        if isinstance(self.method, str):
+            raise UserError(f"method is the name {self.method!r}; give the method itself: METHODS[{self.method!r}]")
         needs = self.method.needs()
         if self.memory.policy == "auto":
             object.__setattr__(self, "memory", replace(self.memory, policy=needs.policy))
-        _check_name("memory.policy", self.memory.policy, POLICIES if needs.memory == "steps" else SELECTIONS)
+        _check_policy(self.memory.policy, filled=needs.memory)
         for section in ("net", "memory", "train", "images", "engine"):
             validate(getattr(self, section), section + ".")
         if any(not 0 < milestone <= 1 for milestone in self.train.milestones):
@@ -199,6 +201,18 @@ def run_id(config: RunConfig, seed: int) -> str:
     engine = EngineConfig(precision=config.engine.precision)
     content = as_dict(dataclasses.replace(config, recipe="", seeds=(seed,), engine=engine))
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _check_policy(name: str, filled: str) -> None:
+    """`filled`: when the method fills its memory, with each step or between tasks."""
+    allowed, others = (POLICIES, SELECTIONS) if filled == "steps" else (SELECTIONS, POLICIES)
+    if name in others and name not in allowed:
+        when = "with each step" if filled == "steps" else "between tasks"
+        raise UserError(
+            f"memory.policy is {name}, but the method fills its memory {when}; "
+            f"allowed: auto, {', '.join(sorted(allowed))}"
+        )
+    _check_name("memory.policy", name, allowed)
 
 
 def _check_name(path: str, value: str, allowed: dict[str, Any]) -> None:

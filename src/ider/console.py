@@ -3,16 +3,19 @@
 import json
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from ider.errors import RunError, UserError
+from ider.version import __version__
 
 out, err = Console(), Console(stderr=True)
+UNBOUNDED = 10_000
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -36,6 +39,20 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ider {__version__}")
+        raise typer.Exit
+
+
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Reliable class-incremental learning with idempotent experience replay."""
+
+
 def say(text: object) -> None:
     """Print a line as it is, without markup, colours or line breaks of our own."""
     out.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -49,6 +66,14 @@ def listing(rows: Sequence[dict[str, Any]]) -> Table:
     for row in rows:
         table.add_row(*(_as_typed(value) for value in row.values()))
     return table
+
+
+def show_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """Print a listing; one that no folding makes narrow enough is wider than the terminal rather than cut short."""
+    table = listing(rows)
+    least = Measurement.get(out, out.options.update(width=UNBOUNDED), table).minimum
+    table.width = least if least > out.width else None
+    out.print(table, crop=False)
 
 
 def _failed(message: str, code: int) -> typer.Exit:

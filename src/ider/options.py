@@ -46,4 +46,5 @@ def _check_number(path: str, value: float, least: float | None, most: float | No
     allowed = (
         f"lie in {least}..{most}" if most is not None else f"be at least {least}" if least is not None else "be finite"
     )
-    raise UserError(f"{path} is {value}; it must {allowed}")
+    finite = "" if math.isfinite(value) or allowed == "be finite" else " and be finite"
+    raise UserError(f"{path} is {value}; it must {allowed}{finite}")

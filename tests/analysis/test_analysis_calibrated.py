@@ -102,6 +102,23 @@ def test_what_it_cost_is_said(records: Sequence[Record], make_record: Maker) -> 
     assert tables.calibration_notes([summarise([make_record("er")])]) == []
 
 
+def test_that_it_cost_nothing_is_said_in_words() -> None:
+    entry = {"held_out": {"mean": 0.0}, "withheld": 0}
+    (note,) = tables.calibration_notes([{"method": "er", "calibrated": {"temperature": entry}}])
+    assert note == "temperature: at the end fitted on the memory alone; none of the training images were held out"
+
+
+def test_methods_that_paid_differently_are_named() -> None:
+    entry = {"held_out": {"mean": 128.0}, "withheld": 248}
+    other = {"held_out": {"mean": 248.0}, "withheld": 248}
+    costs = {"er": entry, "er+id": entry, "joint": other}
+    notes = tables.calibration_notes([{"method": name, "calibrated": {"rc": cost}} for name, cost in costs.items()])
+    assert [note.split(" images")[0] for note in notes] == [
+        "rc of er, er+id: at the end fitted with 128",
+        "rc of joint: at the end fitted with 248",
+    ]
+
+
 def test_the_reliability_diagram_has_a_panel_for_each_as_long_as_there_is_room(
     records: Sequence[Record], make_record: Maker
 ) -> None:

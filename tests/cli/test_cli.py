@@ -14,7 +14,7 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from ider import METHODS, recipe
+from ider import METHODS, __version__, recipe
 from ider.cli import app
 from ider.records import load_records
 from ider.settings import override_all
@@ -91,6 +91,13 @@ def test_listings(what: str) -> None:
     assert "…" not in shown  # nothing is cut short, however narrow the terminal
     first = next(iter(rows[0]))
     assert all(str(row[first]) in shown for row in rows)
+    assert all(name in shown.splitlines()[0] for name in rows[0])  # and no column left out
+
+
+def test_version_and_short_help() -> None:
+    assert ider("--version").output == f"ider {__version__}\n"
+    for command in ([], ["run"], ["data", "fetch"]):
+        assert ider(*command, "-h").output == ider(*command, "--help").output
 
 
 MISTAKES = {

@@ -96,3 +96,11 @@ def test_calibrators_are_listed() -> None:
     assert all(row["what it is"].endswith(".") for row in rows)
     assert rows[2]["settings"] == "later=0.4 capacity=0"
     assert "Example: ider calibrate" in " ".join(ider("calibrate", "--help").output.split())
+
+
+def test_what_needs_held_out_images_is_refused_with_the_setting_that_keeps_some(tmp_path: Path) -> None:
+    assert ider("run", "--method", "er", *QUICK, "--out", tmp_path / "run").exit_code == 0
+    result = ider("calibrate", tmp_path / "run", "--with", "temperature", "--set", "calibration.on=newest")
+    assert result.exit_code == 2
+    assert "and temperature (calibration.on=newest) calibrates on such: run it again with --set" in result.stderr
+    assert ider("calibrate", tmp_path / "run", "--with", "temperature").exit_code == 0

@@ -188,6 +188,20 @@ def test_names_that_are_not_valid_text_are_kept(tmp_path: Path) -> None:
         assert load(f"folder:{root}").class_names == (os.fsdecode(b"caf\xe9"), "plain")
 
 
+def test_all_corrupt_images_are_named_at_once(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    for name in "ab":
+        (root / name).mkdir(parents=True)
+        for number in range(10):
+            Image.new("RGB", (8, 8)).save(root / name / f"{number}.png")
+    bad = {root / "a" / f"{number}.png" for number in range(10)} | {root / "b" / "3.png"}  # among them test images
+    for path in bad:
+        path.write_bytes(b"no image")
+    with pytest.raises(UserError, match="; replace or delete it and 10 more that cannot be read: ") as caught:
+        load(f"folder:{root}")
+    assert {path for path in root.rglob("*.png") if str(path) in str(caught.value)} == bad
+
+
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "other format"])
 def test_a_corrupt_image_is_named(tmp_path: Path, damage: str) -> None:
     root = tmp_path / "set"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ider import METHODS, Learner, Task
+from ider import METHODS, Learner, Task, UserError
 from ider.config import EngineConfig, ImageConfig, LearnerConfig, MemoryConfig, NetConfig, TrainConfig
 from ider.engine.step import Phase
 from ider.memory.store import MemoryStore
@@ -28,6 +28,11 @@ def test_what_is_written_is_read():
     store.write(torch.tensor([3, 2]), images_of(8, 6), torch.tensor([4, 3]))
     assert store.tensors()["images"][:, 0, 1, 0].tolist() == [9, 0, 6, 8]
     assert store.tensors()["labels"].tolist() == [5, 0, 3, 4]
+
+
+def test_a_memory_that_does_not_fit_is_a_mistake_that_names_its_size():
+    with pytest.raises(UserError, match=f"memory.size is {10**15}; so many images do not fit into cpu memory"):
+        MemoryStore(10**15, (3, 32, 32), CPU)
 
 
 def test_the_spare_slot_takes_any_number_and_is_not_content():

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ider import METHODS, LearnerConfig, RunConfig, UserError, recipe
-from ider.config import MemoryConfig, NetConfig
+from ider.config import MemoryConfig, NetConfig, TrainConfig
 from ider.methods import ER, Idempotent
 from ider.settings import override
 
@@ -59,6 +59,27 @@ def test_what_is_not_finite_is_refused(path, value):
 def test_the_command_line_cannot_smuggle_one_in(path, value):
     with pytest.raises(UserError, match=rf"^{re.escape(path)} is {float(value)}"):
         override(CONFIG, f"{path}={value}", METHODS)
+
+
+@pytest.mark.parametrize(
+    ("method", "policy", "when"), [("er", "herding", "with each step"), ("icarl", "reservoir", "between")]
+)
+def test_a_policy_of_the_other_kind_is_refused_with_those_that_fit(method: str, policy: str, when: str):
+    with pytest.raises(
+        UserError, match=f"memory.policy is {policy}, but the method fills its memory {when}.*allowed: auto, "
+    ):
+        LearnerConfig(method=METHODS[method], memory=MemoryConfig(policy=policy))
+
+
+def test_a_method_is_not_its_name():
+    with pytest.raises(UserError, match=re.escape("method is the name 'er'; give the method itself: METHODS['er']")):
+        LearnerConfig(method="er")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_told_so(value: float):
+    with pytest.raises(UserError, match=re.escape(f"train.lr is {value}; it must be at least 0 and be finite")):
+        LearnerConfig(method=METHODS["er"], train=TrainConfig(lr=value))
 
 
 @pytest.mark.parametrize(("path", "near"), [("net.name", "resnet18"), ("memory.policy", "reservoir")])

@@ -1,5 +1,7 @@
 """The `split` stream: every sample in exactly one task, labels renumbered by the class order, tests apart."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -155,6 +157,14 @@ def test_an_impossible_number_of_tasks_names_both_numbers_and_the_possible_ones(
     assert "12 classes" in message
     assert f"{tasks} equal tasks" in message
     assert "[1, 2, 3, 4, 6, 12]" in message
+    assert ("stream.sizes=" in message) == (1 < tasks < 12)
+
+
+def test_sizes_that_an_error_proposes_deal_out_all_classes() -> None:
+    dataset = dataset_of(list(range(7)), list(range(7)), 7)
+    with pytest.raises(UserError, match=re.escape("stream.sizes=[3,2,2]")):
+        split(dataset, 3)
+    assert len(split(dataset, [3, 2, 2]).class_names) == 7
 
 
 @pytest.mark.parametrize("sizes", [[], [2, 0, 1], [3, -1], [5, 4, 4], (13,)])

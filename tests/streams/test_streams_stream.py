@@ -33,6 +33,18 @@ def test_a_task_takes_lists_of_labels():
     assert Task(images(), [2, 1, 0]).labels.tolist() == [2, 1, 0]
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_at_the_end_are_recognised(channels: int) -> None:
+    wrong = np.zeros((2, 8, 8, channels), np.uint8)
+    with pytest.raises(UserError, match="have their channels last"):
+        Task(wrong, np.zeros(2, int))
+    assert Task(wrong.transpose(0, 3, 1, 2), np.zeros(2, int)).images.shape == (2, channels, 8, 8)
+
+
+def test_a_task_shows_itself_in_one_line() -> None:
+    assert repr(Task(np.zeros((3, 1, 8, 9), np.uint8), np.array([4, 0, 4]))) == "<Task: 3 images of 1x8x9, 2 classes>"
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -87,12 +87,25 @@ def calibration_table(summaries: Sequence[Summary]) -> Table:
 
 def calibration_notes(summaries: Sequence[Summary]) -> list[str]:
     """What each calibrator cost: how many images it saw outside training, and how many are not trained on for it."""
-    found = {name: entry for summary in summaries for name, entry in summary.get("calibrated", {}).items()}
+    found: dict[str, dict[str, list[str]]] = {}
+    for summary in summaries:
+        for name, entry in summary.get("calibrated", {}).items():
+            found.setdefault(name, {}).setdefault(_fitted_on(entry), []).append(summary["method"])
     return [
-        f"{name}: at the end fitted with {entry['held_out']['mean']:,.0f} images from outside the memory; "
-        f"{entry['withheld']:,} of the training images were held out"
-        for name, entry in found.items()
+        f"{name}{_of(methods) if len(costs) > 1 else ''}: at the end fitted {cost}"
+        for name, costs in found.items()
+        for cost, methods in costs.items()
     ]
+
+
+def _of(methods: Sequence[str]) -> str:
+    return " of " + ", ".join(methods)
+
+
+def _fitted_on(entry: Mapping[str, Any]) -> str:
+    outside, withheld = entry["held_out"]["mean"], entry["withheld"]
+    images = f"with {outside:,.0f} images from outside the memory" if outside else "on the memory alone"
+    return f"{images}; {f'{withheld:,}' if withheld else 'none'} of the training images were held out"
 
 
 def run_table(summary: Summary) -> Table:

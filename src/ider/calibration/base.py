@@ -84,7 +84,10 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrator:
-    """None: the answers as they are. What every calibrator is built on; its fields are its settings."""
+    """Leaves the answers as they are.
+
+    Every calibrator is built on this one; its fields are its settings.
+    """
 
     @property
     def hold_out(self) -> float:

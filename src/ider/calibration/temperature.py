@@ -9,7 +9,7 @@ from ider.options import option, validate
 
 @dataclass(frozen=True, kw_only=True)
 class Temperature(Calibrator):
-    """Fitted on the memory, which needs nothing else; the net knows these images by heart, so T comes out too small."""
+    """Fitted on the memory, which needs nothing else; the net knows these images by heart, so they tell little."""
 
     on: Literal["memory", "newest", "all"] = option(
         "memory", "the memory; or held-out images: of the newest task, or of all tasks (an upper bound)"

@@ -75,7 +75,9 @@ def read_npz(path: Path) -> Content:
     except UserError as error:
         raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     except (ValueError, TypeError, AttributeError, *READ_ERRORS, zipfile.LargeZipFile) as error:
-        raise UserError(f"{path} is not a readable .npz file ({error})") from None
+        # NumPy takes what it does not know for a pickle, and advises to trust it
+        reason = "a file of another kind" if "trust" in str(error) else error
+        raise UserError(f"{path} is not a readable .npz file ({reason})") from None
     return Content(dataset.class_names, _blocks(dataset.train), _blocks(dataset.test))
 
 

@@ -15,6 +15,8 @@ from ider.errors import UserError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 BLOCK = 256  # images; at 224x224 that is 39 MB
+NAMED = 20
+"""Damaged files that one error names."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +39,42 @@ def scan(root: Path, test_share: float, seed: int) -> Tree:
 
 def read(tree: Tree, size: int) -> Content:
     """The images of a tree, resized to size x size, to be read in blocks."""
-    return Content(tree.class_names, _blocks(tree.train, size), _blocks(tree.test, size))
+    return Content(tree.class_names, _blocks(tree.train, size, tree.test), _blocks(tree.test, size))
 
 
-def _blocks(listed: Sequence[tuple[str, int]], size: int) -> Iterator[Block]:
+def _blocks(listed: Sequence[tuple[str, int]], size: int, later: Sequence[tuple[str, int]] = ()) -> Iterator[Block]:
+    """The images in blocks; if one cannot be read, all after it, and those `later`, are looked at before it is said."""
     for start in range(0, len(listed), BLOCK):
         part = listed[start : start + BLOCK]
         pictures = np.empty((len(part), 3, size, size), np.uint8)
         for index, (path, _) in enumerate(part):
-            pictures[index] = _decode(path, size)
+            try:
+                pictures[index] = _decode(path, size)
+            except UserError as error:
+                raise _damaged(error, [other for other, _ in (*listed[start + index + 1 :], *later)]) from None
         yield pictures, np.array([label for _, label in part], np.int64)
 
 
 def _decode(path: str, size: int) -> Images:
+    with reading(path), open(path, "rb") as file:
+        return images.decode(file, path, size)
+
+
+def _damaged(first: UserError, rest: Sequence[str]) -> UserError:
+    """All damaged files in one line, so that a big folder is not read once for each of them."""
+    others = [path for path in rest if not _readable(path)]
+    if not others:
+        return UserError(f"{first}; replace or delete it")
+    named = ", ".join(others[:NAMED]) + ", ..." * (len(others) > NAMED)
+    return UserError(f"{first}; replace or delete it and {len(others)} more that cannot be read: {named}")
+
+
+def _readable(path: str) -> bool:
     try:
-        with reading(path), open(path, "rb") as file:
-            return images.decode(file, path, size)
-    except UserError as error:
-        raise UserError(f"{error}; replace or delete it") from None
+        _decode(path, 1)
+    except UserError:
+        return False
+    return True
 
 
 def _published_split(root: Path) -> Tree:

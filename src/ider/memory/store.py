@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ider.errors import UserError
+
 
 class MemoryStore:
     """Images (uint8), labels and further fields of the samples that are kept; read and written by slot numbers.
@@ -23,11 +25,14 @@ class MemoryStore:
         fields: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.capacity = capacity
-        self.images = torch.zeros((capacity + 1, *image_shape), dtype=torch.uint8, device=device)
-        self.labels = torch.zeros(capacity + 1, dtype=torch.int64, device=device)
-        self.fields = {
-            name: torch.zeros((capacity + 1, *shape), device=device) for name, shape in (fields or {}).items()
-        }
+        try:
+            self.images = torch.zeros((capacity + 1, *image_shape), dtype=torch.uint8, device=device)
+            self.labels = torch.zeros(capacity + 1, dtype=torch.int64, device=device)
+            self.fields = {
+                name: torch.zeros((capacity + 1, *shape), device=device) for name, shape in (fields or {}).items()
+            }
+        except RuntimeError as error:  # torch has no error of its own for a CPU that is out of memory
+            raise UserError(f"memory.size is {capacity}; so many images do not fit into {device} memory") from error
 
     def write(self, slots: Tensor, images: Tensor, labels: Tensor, kept: Mapping[str, Tensor] | None = None) -> None:
         """Overwrite `slots`; they must differ from each other, but for the spare one (number `capacity`)."""

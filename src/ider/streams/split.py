@@ -36,11 +36,22 @@ def _sizes(classes: int, tasks: int | Sequence[int]) -> list[int]:
     if isinstance(tasks, int | np.integer):
         if tasks < 1 or classes % tasks:
             divisors = [number for number in range(1, classes + 1) if classes % number == 0]
-            raise UserError(f"{classes} classes cannot be dealt out to {tasks} equal tasks; possible: {divisors}")
+            raise UserError(
+                f"{classes} classes cannot be dealt out to {tasks} equal tasks; possible: {divisors}"
+                f"{_uneven(classes, tasks)}"
+            )
         return [classes // tasks] * tasks
     if not tasks or min(tasks) < 1 or sum(tasks) > classes:
         raise UserError(f"task sizes {list(tasks)} must be positive and sum to at most the {classes} classes")
     return list(tasks)
+
+
+def _uneven(classes: int, tasks: int) -> str:
+    """How to ask for nearly equal tasks, if so many classes give them."""
+    if not 1 < tasks < classes:
+        return ""
+    sizes = ",".join(str(classes // tasks + (number < classes % tasks)) for number in range(tasks))
+    return f", or unequal ones by stream.sizes=[{sizes}]"
 
 
 def _task(part: Split, position: np.ndarray[tuple[int], np.dtype[np.int64]], span: tuple[int, int]) -> Task:

@@ -27,6 +27,8 @@ class Task:
             raise UserError(
                 f"a task's images are uint8 of shape (N, channels, height, width), not {images.dtype} of {images.shape}"
             )
+        if images.shape[3] in (1, 3) and images.shape[1] == images.shape[2] > 4:
+            raise UserError(f"a task's images of shape {images.shape} have their channels last; transpose(0, 3, 1, 2)")
         if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
             raise UserError(
                 f"a task of {len(images)} images needs as many whole labels, not {labels.dtype} of {labels.shape}"
@@ -38,6 +40,10 @@ class Task:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.images.shape[1:]))
+        return f"<Task: {len(self):,} images of {shape}, {len(self.classes)} classes>"
 
     @property
     def classes(self) -> tuple[int, ...]:

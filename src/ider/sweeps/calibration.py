@@ -56,10 +56,11 @@ def calibrate(
 def _check(config: RunConfig, calibrator: Calibrator, run: Path) -> None:
     check_calibration(config, calibrator)
     if calibrator.hold_out and not config.stream.hold_out:
-        name = name_of(calibrator, CALIBRATORS)
+        name, where = name_of(calibrator, CALIBRATORS), getattr(calibrator, "on", "")
+        on = f" (calibration.on={where})" if where else ""
         raise UserError(
-            f"{run} held no images out, and {name} calibrates on such: run it again with --calibrate {name} (or "
-            f"--set stream.hold_out={calibrator.hold_out:g}); temperature needs none"
+            f"{run} held no images out, and {name}{on} calibrates on such: run it again with "
+            f"--set stream.hold_out={calibrator.hold_out:g}; temperature on the memory needs none"
         )
 
 
