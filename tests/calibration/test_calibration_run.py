@@ -250,7 +250,8 @@ def test_a_run_that_held_nothing_out_says_how_to_run_again(tmp_path: Path) -> No
     config = quick("er", "stream.hold_out=0", "stream.tasks=1")
     folders.start_run(config, tmp_path / "run", lambda job, step: None)
     for name, share in (("rc", "0.2"), ("t-cil", "100")):
-        with pytest.raises(UserError, match=rf"--calibrate {name} \(or --set stream\.hold_out={share}\)"):
+        words = rf"{name} calibrates on such: run it again with --set stream\.hold_out={share};"
+        with pytest.raises(UserError, match=words):
             calibrate(tmp_path / "run", chosen(name))
     (summary,) = calibrate(tmp_path / "run", chosen("temperature"))
     assert summary["calibrated"]["temperature"]["withheld"] == 0

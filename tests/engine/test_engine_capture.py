@@ -60,7 +60,7 @@ def compiling_with(backend: str, monkeypatch: pytest.MonkeyPatch) -> CompileCoun
 @pytest.mark.parametrize("name", METHODS)
 def test_one_graph_and_the_same_weights_for_every_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = learnt(METHODS[name], "off")
-    counter = compiling_with("aot_eager", monkeypatch)
+    counter = compiling_with("eager", monkeypatch)
     other = learnt(METHODS[name], "compile")
     assert counter.frame_count > 0
     assert_alike(plain, other)
