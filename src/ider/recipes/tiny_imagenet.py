@@ -9,8 +9,8 @@ from typing import Any
 from ider import methods as m
 from ider.config import ImageConfig, RunConfig, TrainConfig
 from ider.recipes.cifar10 import GDUMB
-from ider.recipes.cifar100 import SPARSE
-from ider.recipes.table import INFERRED, OURS, PAPER, RELEASED, UNTUNED, Benchmark, row, with_id
+from ider.recipes.cifar100 import IDEMPOTENT, SPARSE
+from ider.recipes.table import INFERRED, OURS, PAPER, RELEASED, Benchmark, row, with_id
 from ider.recipes.variants import BALANCED, er_id_of_the_paper
 from ider.streams import StreamConfig
 
@@ -77,17 +77,7 @@ _ALONE = (
 )
 
 # As on CIFAR-100; ER+ID has 50 epochs with either memory, the others have those of their method.
-_IDEMPOTENT = {
-    "bfp": (0.4, 0.5, INFERRED),
-    "cls-er": (0.4, 0.5, INFERRED),
-    "finetune": (0.4, 0.5, UNTUNED),
-    "er-ace": (0.1, 0.1, UNTUNED),
-    "der": (0.2, 0.2, UNTUNED),
-    "derpp": (0.2, 0.2, UNTUNED),
-    "xder": (0.1, 0.1, UNTUNED),
-    "scommer": (0.2, 0.2, UNTUNED),
-    "sarl": (0.2, 0.2, UNTUNED),
-}
+_IDEMPOTENT = {name: weights for name, weights in IDEMPOTENT.items() if name != "er"}
 
 # The paper gives no weights of ER+ID for TinyImageNet: its variant takes the released one of CIFAR-100.
 ROWS = (
