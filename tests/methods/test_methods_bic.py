@@ -9,29 +9,16 @@ import torch
 from replay import a_learner, shown, tasks
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from support import Hand, answer_of, batch_of, classes_of, terms_of
+from support import Hand, LinearNet, batch_of, classes_of, terms_of
 
 from ider.methods import BiC
 from ider.methods.bic import GAIN, OFFSET, OLD_GAIN, OLD_OFFSET
-from ider.types import CURRENT, Answer, Parts, Samples, Teacher
+from ider.types import CURRENT, Parts, Samples, Teacher
 
 C, PAST, NEW = 7, (0, 1, 2), (3, 4)
 RNG = np.random.default_rng(4)
 X, W, OLD = (RNG.normal(size=shape) for shape in ((9, 4), (4, C), (4, C)))
 Y = np.array([3, 4, 0, 2, 3, 1, 4, 4, 3])
-
-
-class LinearNet:
-    """Logits linear in the images."""
-
-    def __init__(self, weight: np.ndarray) -> None:
-        self.weight = weight
-
-    def encode(self, images: Parts) -> Parts:
-        return images
-
-    def decode(self, z: Parts, y: Parts | None = None, keep: torch.Tensor | None = None) -> Answer:
-        return answer_of(z, z.rows @ torch.tensor(self.weight))
 
 
 def state() -> dict[str, torch.Tensor]:

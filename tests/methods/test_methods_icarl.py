@@ -7,30 +7,17 @@ import pytest
 import torch
 from replay import a_learner, shown, tasks
 from scipy.special import expit, log_expit
-from support import answer_of, batch_of, classes_of, terms_of
+from support import LinearNet, batch_of, classes_of, terms_of
 
 from ider import UserError
 from ider.methods import ICaRL
 from ider.methods.icarl import KNOWN, MEANS
-from ider.types import CURRENT, Answer, Parts, Teacher
+from ider.types import CURRENT, Teacher
 
 C = 7
 RNG = np.random.default_rng(2)
 X, W, OLD = (RNG.normal(size=shape) for shape in ((6, 4), (4, C), (4, C)))
 Y = np.array([3, 4, 0, 2, 3, 1])  # a merged batch: rows of past classes are the memory's
-
-
-class LinearNet:
-    """Logits linear in the images."""
-
-    def __init__(self, weight: np.ndarray) -> None:
-        self.weight = weight
-
-    def encode(self, images: Parts) -> Parts:
-        return images
-
-    def decode(self, z: Parts, y: Parts | None = None, keep: torch.Tensor | None = None) -> Answer:
-        return answer_of(z, z.rows @ torch.tensor(self.weight))
 
 
 def found(past: tuple[int, ...], current: tuple[int, ...], teacher: bool) -> dict[str, float]:

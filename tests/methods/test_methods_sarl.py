@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import log_softmax
-from support import Hand, answer_of, batch_of, classes_of, terms_of
+from support import Hand, LinearNet, batch_of, classes_of, terms_of
 
 from ider import Learner, Task
 from ider.config import EngineConfig, LearnerConfig, MemoryConfig, NetConfig, TrainConfig
@@ -17,19 +17,6 @@ RNG = np.random.default_rng(5)
 X = np.abs(RNG.normal(size=(13, FEATURES)))
 Y = np.array([3, 4, 3, 3, 4, 4, 3, 0, 1, 1, 4, 0, 3])  # seven current ones, six replayed
 W, OLD, STORED = (RNG.normal(size=shape) for shape in ((FEATURES, CLASSES), (FEATURES, CLASSES), (6, CLASSES)))
-
-
-class LinearNet:
-    """Features are the images."""
-
-    def __init__(self, weight: np.ndarray) -> None:
-        self.weight = weight
-
-    def encode(self, images: Parts) -> Parts:
-        return images
-
-    def decode(self, z: Parts, y: Parts | None = None, keep: torch.Tensor | None = None) -> Answer:
-        return answer_of(z, z.rows @ torch.tensor(self.weight))
 
 
 def state(active: float = 1.0) -> dict[str, torch.Tensor]:

@@ -1,6 +1,6 @@
 """The net and what belongs to it: teacher, memory, the method's own tensors and module; all on the device."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -65,8 +65,7 @@ class Model:
             if item.per_class:
                 self.memory.widen(item.name, classes)
         old, self.state = self.state, self._fresh_state()
-        for name, values in old.items():
-            self.state[name][tuple(slice(size) for size in values.shape)] = values
+        copy_corner(old, self.state)
 
     def renew_teacher(self) -> None:
         """The teacher becomes what the net is now, in place if it is there: what is captured reads these tensors."""
@@ -93,7 +92,7 @@ class Model:
             return
         old, self.side = self.side, made.to(self.device)
         if old is not None and need.lasting:
-            copy_corner(old, self.side)
+            copy_corner(old.state_dict(), self.side.state_dict())
 
     def answers(self, images: Images, predict: Predict) -> Answers:
         """The logits of both answers, as the method predicts by them."""
@@ -200,7 +199,7 @@ def copy_state(source: nn.Module, target: nn.Module) -> None:
 
 
 @torch.no_grad()
-def copy_corner(source: nn.Module, target: nn.Module) -> None:
-    """Overwrite the leading corner of each weight and buffer by that of a smaller module."""
-    for name, values in source.state_dict().items():
-        target.state_dict()[name][tuple(slice(size) for size in values.shape)] = values
+def copy_corner(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
+    """Overwrite the leading corner of each tensor by the smaller one of its name."""
+    for name, values in source.items():
+        target[name][tuple(slice(size) for size in values.shape)] = values
