@@ -26,7 +26,7 @@ LAYERS = (
     ("errors", "version"),
     ("options", "types"),
     ("protocols",),
-    ("calibration", "losses", "metrics", "randomness", "records", "settings"),
+    ("calibration", "losses", "meanwhile", "metrics", "randomness", "records", "settings"),
     ("data", "memory", "methods", "nets"),
     ("streams",),
     ("config",),
@@ -128,6 +128,7 @@ def test_only_the_command_line_and_the_analysis_use_their_libraries():
         "safetensors": {"engine"},
         "torch": {
             "bench",
+            "meanwhile",
             "contract",
             "data",
             "engine",

@@ -35,7 +35,7 @@ class Parts:
 
     def __getitem__(self, name: str) -> Tensor:
         size = self.sizes[name]
-        return self.rows.narrow(0, self._start(name), size)
+        return self._narrow(self._start(name), size)
 
     def __contains__(self, name: str) -> bool:
         return name in self.sizes
@@ -61,9 +61,15 @@ class Parts:
         starts = [self._start(name) for name in sizes]
         count = sum(sizes.values())
         if starts and starts[-1] + list(sizes.values())[-1] - starts[0] == count:
-            return dataclasses.replace(self, rows=self.rows.narrow(0, starts[0], count), sizes=sizes)
+            return dataclasses.replace(self, rows=self._narrow(starts[0], count), sizes=sizes)
         rows = cat([self[name] for name in sizes]) if sizes else self.rows[:0]
         return dataclasses.replace(self, rows=rows, sizes=sizes)
+
+    def _narrow(self, start: int, count: int) -> Tensor:
+        """Some of the rows; of maps, which lie channels last, the gradient does so too."""
+        if self.rows.dim() != 4:
+            return self.rows.narrow(0, start, count)
+        return self.rows.movedim(1, -1).narrow(0, start, count).movedim(-1, 1)
 
     def _start(self, name: str) -> int:
         names = list(self.sizes)

@@ -18,6 +18,12 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 CLASSES, SHAPE, IMAGES = 6, (3, 16, 16), 72
 
 
+@pytest.fixture(autouse=True)
+def _whole_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single precision in convolutions, too, where a GPU would otherwise round more."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def tasks() -> list[Task]:
     """Three tasks, whose last batch is smaller than the others."""
     rng = np.random.default_rng(0)

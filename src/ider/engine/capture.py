@@ -62,8 +62,8 @@ class _Recorded:
             self.graph.replay()
             return
         # Nothing can be recorded on the default stream, so nothing is warmed up there.
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        with _compiling(), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        aside = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]  # before what runs beside it
+        with _compiling(), _choosing():
             if self.runs < WARM_UP:
                 self._run_on(aside)
             else:
@@ -93,3 +93,13 @@ def _compiling() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(settings.patch(recompile_limit=_SHAPES, accumulated_recompile_limit=_SHAPES))
         yield
+
+
+@contextmanager
+def _choosing() -> Iterator[None]:
+    """Within, convolutions are tried out and the fastest taken."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

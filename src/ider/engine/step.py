@@ -16,11 +16,12 @@ from ider.config import LearnerConfig
 from ider.data.augment import crop_and_flip, normalise
 from ider.data.strong import strong_views
 from ider.engine.capture import compiled
-from ider.engine.device import casting
+from ider.engine.device import casting, compute_dtype
 from ider.engine.model import Model
 from ider.engine.optim import momentum_of
 from ider.memory.plan import Segment
 from ider.nets import View
+from ider.nets.precision import Cast
 from ider.types import CURRENT, Batch, Classes, LabelledViews, Outcome, Parts, Views
 
 
@@ -91,6 +92,8 @@ class Phase:
         self.bench, self.sizes = bench, dict(sizes)
         self.gather = compiled(_gather) if compiles else _gather
         self.terms = compiled(_terms) if compiles else _terms
+        dtype = torch.float32 if compiles else compute_dtype(bench.config.engine)  # a compiler casts by itself
+        self.cast = Cast(dtype, bench.model.net)
         self.cursor = torch.zeros(1, dtype=torch.int64, device=bench.images.device)
         self.plan: dict[str, Tensor] = {}
         self.needs = bench.config.method.needs()
@@ -118,10 +121,12 @@ class Phase:
         """Do the step that the cursor points at, and point at the next one."""
         bench = self.bench
         row = self.gather(self)
-        loss, outcome = self.terms(self, row)
+        with self.cast:
+            loss, outcome = self.terms(self, row)
         for optimiser in bench.optimisers.values():
             optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        self.cast.collect()
         for optimiser in bench.optimisers.values():
             if self.needs.clip:
                 clip_grad_norm_(optimiser.param_groups[0]["params"], self.needs.clip, foreach=True)

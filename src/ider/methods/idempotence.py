@@ -4,7 +4,7 @@ The net learns to answer alike from the prior and from its own answer, f(x, 0) =
 net of the previous task, given the current answer, must return it unchanged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ider.errors import UserError
 from ider.losses import logit_kl, logit_mse, probabilities
+from ider.meanwhile import Begun, meanwhile
 from ider.methods.base import Supervised
 from ider.methods.er import ER
 from ider.options import option, validate
@@ -100,10 +101,12 @@ class Idempotent:
         """
         batch = replace(batch, images=replace(batch.images, alone=(DISTILL,)))
         aside = self.base.aside(net, batch)
+        ask_old = self._old_net(net, teacher, batch)
         z, keep = net.encode(batch.images), self.base.keep(batch)
         first = net.decode(z, keep=keep)
         own = first.pick(*(name for name in first.logits.sizes if name != DISTILL))
         kept = None if keep is None else batch.images.like(keep).pick(*self.base.labelled).rows
+        old = None if ask_old is None else ask_old(first.logits)
         answers = {"first": self._asked(net, z, first.logits, batch, kept)}
         if self.second_answers:
             asked = answers["first"]
@@ -113,10 +116,8 @@ class Idempotent:
             for which, logits in answers.items()
             for name, term in self.base.supervised(logits, batch).items()
         }
-        terms |= self.base.further(aside or own, (net, teacher), batch)
-        if self.teacher_lives:  # its statistics are those of what the base shows it
-            teacher = net.average(self.teacher_of).untracked()
-        terms |= {} if teacher is None else self._fixed_point(teacher, first.logits, batch)
+        fixed = {} if old is None else self._fixed_point(old(), first.logits, batch)
+        terms |= self.base.further(aside or own, (net, teacher), batch) | fixed
         return Outcome(terms, self.base.kept(own), self.base.revised(own, batch), self.base.counted(own, batch))
 
     def _labelled(self) -> tuple[str, ...]:
@@ -135,19 +136,34 @@ class Idempotent:
         second_input = kept.like(torch.where((coins > self.prior_probability)[:, None], one_hot, prior))
         return net.decode(z.pick(*kept.sizes), second_input, keep).logits
 
-    def _fixed_point(self, teacher: Net, first: Parts, batch: Batch) -> Terms:
-        """The distance of the current answer to what the previous task's net makes of it, part by part."""
+    def _old_net(self, net: Net, teacher: Net | None, batch: Batch) -> Callable[[Parts], Begun] | None:
+        """What asks the frozen net, if there is one, for what it makes of the present answers."""
+        names = [name for name in self._fixed_weights() if name in batch.images]
+        if self.teacher_lives:  # its statistics are those of what the base shows it
+            teacher = net.average(self.teacher_of).untracked()
+        if teacher is None or not names:
+            return None
+        asked, images = teacher, batch.images.pick(*names)
+        z = meanwhile(lambda: asked.encode(images), images)
+
+        def ask(first: Parts) -> Begun:
+            answer = first.pick(*names)
+            second_input = answer.like(probabilities(answer.rows))
+            return meanwhile(lambda: asked.decode(z(), second_input).logits, second_input)
+
+        return ask
+
+    def _fixed_weights(self) -> dict[str, float]:
         weights = {CURRENT: self.current_weight, DISTILL: self.memory_weight}
-        weights = {name: weight for name, weight in weights.items() if weight and name in first}
-        if not weights:
-            return {}
-        answer = first.pick(*weights)
-        second_input = answer.like(probabilities(answer.rows))
-        target = teacher.decode(teacher.encode(batch.images.pick(*weights)), second_input).logits
+        return {name: weight for name, weight in weights.items() if weight}
+
+    def _fixed_point(self, old: Parts, first: Parts, batch: Batch) -> Terms:
+        """The distance of the current answer to what the previous task's net makes of it, part by part."""
         begun = batch.classes.past.any() if self.teacher_lives else 1  # a mean is there before
         return {
-            f"fixed_point/{name}": weight * begun * self._distance(answer[name], target[name])
-            for name, weight in weights.items()
+            f"fixed_point/{name}": weight * begun * self._distance(first[name], old[name])
+            for name, weight in self._fixed_weights().items()
+            if name in old
         }
 
     def _distance(self, answer: Tensor, target: Tensor) -> Tensor:

@@ -52,8 +52,8 @@ class PartNorm2d(nn.Module):
 
     def _fuses(self, x: Tensor, sizes: Sequence[int]) -> bool:
         values, counters = min(sizes) * x.shape[2] * x.shape[3], len(sizes) * (x.shape[1] // 64 + 1)
-        fits = self.training and x.is_cuda and values > 1 and counters <= len(self.arrivals)
-        return fits and not torch.compiler.is_compiling() and _has_triton()
+        fits = self.training and values > 1 and counters <= len(self.arrivals)
+        return fits and runs_kernels(x)
 
     def _normalise_groups(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
         if len(sizes) == 1:
@@ -84,6 +84,11 @@ class PartNorm2d(nn.Module):
         by_batch = self.training and x.numel() > x.shape[1]
         mean, var = (self.running_mean, self.running_var) if self.tracking or not by_batch else (None, None)
         return F.batch_norm(x, mean, var, self.weight, self.bias, by_batch, self.momentum, self.eps)
+
+
+def runs_kernels(x: Tensor) -> bool:
+    """Whether kernels in Triton work on this map; a compiler makes its own."""
+    return x.is_cuda and not torch.compiler.is_compiling() and _has_triton()
 
 
 @cache

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from ider.errors import UserError
 from ider.nets.norm import PartNorm2d
+from ider.nets.precision import Conv2d
 from ider.nets.twoinput import AveragePool, Shape, Stack, StageEnd, TwoInputNet
 from ider.nets.winners import winners
 from ider.types import Sparsity
@@ -13,9 +14,9 @@ from ider.types import Sparsity
 BLOCKS = 8
 
 
-def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> Conv2d:
     """A 3x3 convolution that keeps the map's size (divided by `stride`) and leaves the bias to the normalisation."""
-    return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+    return Conv2d(inputs, outputs, 3, stride, 1, bias=False)
 
 
 class ConvNormReLU(nn.Module):
@@ -44,7 +45,7 @@ class BasicBlock(nn.Module):
         self.conv1, self.norm1 = conv3x3(inputs, outputs, stride), PartNorm2d(outputs)
         self.conv2, self.norm2 = conv3x3(outputs, outputs), PartNorm2d(outputs)
         changes = stride != 1 or inputs != outputs
-        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if changes else None
+        self.shortcut = Conv2d(inputs, outputs, 1, stride, bias=False) if changes else None
         self.shortcut_norm = PartNorm2d(outputs) if changes else None
 
     def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:

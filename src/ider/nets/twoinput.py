@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ider.nets.heads import Head, grown, linear, make_head
-from ider.nets.norm import PartNorm2d
+from ider.nets.norm import PartNorm2d, runs_kernels
 from ider.nets.winners import winners
 from ider.types import Answer, Parts, Sparsity, Teacher
 
@@ -58,6 +58,11 @@ class AveragePool(nn.Module):
 
     def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
         """Map to features."""
+        if self.training and runs_kernels(x):
+            from ider.nets.map_kernels import MeanOfMap  # which needs Triton
+
+            mean: Tensor = MeanOfMap.apply(x)  # type: ignore[no-untyped-call]
+            return mean
         return F.avg_pool2d(x, x.shape[2:]).flatten(1)  # its gradient keeps the layout of the map
 
 
@@ -105,7 +110,7 @@ class TwoInputNet(nn.Module):
         keep: Tensor | None = None,
     ) -> Tensor:
         """What the head sees."""
-        features_BD: Tensor = self.upper(z + self._label_feature(y, z), sizes, keep)
+        features_BD: Tensor = self.upper(self._with_label(z, y), sizes, keep)
         return features_BD
 
     def decode(self, z: Tensor, y: Tensor | None = None, sizes: Sequence[int] | None = None) -> Tensor:
@@ -113,13 +118,19 @@ class TwoInputNet(nn.Module):
         logits_BC: Tensor = self.head(self.features(z, y, sizes))
         return logits_BC
 
-    def _label_feature(self, y: Tensor | None, z: Tensor) -> Tensor | float:
+    def _with_label(self, z: Tensor, y: Tensor | None) -> Tensor:
+        """The map plus the feature of the second input, which is the same at all places."""
         if self.label is None:
-            return 0.0
+            return z
         if y is None:
             y = z.new_full((1, self.classes), 1 / self.classes)
         feature: Tensor = F.leaky_relu(self.label(y), 0.01)
-        return feature[:, :, None, None]
+        if self.training and runs_kernels(z):
+            from ider.nets.map_kernels import AddToMap  # which needs Triton
+
+            both: Tensor = AddToMap.apply(z, feature)  # type: ignore[no-untyped-call]
+            return both
+        return z + feature[:, :, None, None]
 
     @torch.no_grad()
     def grow(self, classes: int, generator: torch.Generator) -> None:
