@@ -51,7 +51,8 @@ class PartNorm2d(nn.Module):
         return F.relu(out) if relu else out
 
     def _fuses(self, x: Tensor, sizes: Sequence[int]) -> bool:
-        values, counters = min(sizes) * x.shape[2] * x.shape[3], len(sizes) * (x.shape[1] // 64 + 1)
+        values, channels = min(sizes) * x.shape[2] * x.shape[3], x.shape[1]
+        counters = max(len(sizes) * (channels // 64 + 1), channels // 16 + 1)  # of large groups, of small ones
         fits = self.training and x.is_cuda and values > 1 and counters <= len(self.arrivals)
         return fits and not torch.compiler.is_compiling() and _has_triton()
 
