@@ -51,9 +51,9 @@ class PartNorm2d(nn.Module):
         return F.relu(out) if relu else out
 
     def _fuses(self, x: Tensor, sizes: Sequence[int]) -> bool:
-        values, counters = min(sizes) * x.shape[2] * x.shape[3], len(sizes) * (x.shape[1] // 64 + 1)
-        fits = self.training and values > 1 and counters <= len(self.arrivals)
-        return fits and runs_kernels(x)
+        values, channels = min(sizes) * x.shape[2] * x.shape[3], x.shape[1]
+        counters = max(len(sizes) * (channels // 64 + 1), channels // 16 + 1)  # of large groups, of small ones
+        return self.training and values > 1 and counters <= len(self.arrivals) and runs_kernels(x)
 
     def _normalise_groups(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
         if len(sizes) == 1:
