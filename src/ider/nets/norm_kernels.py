@@ -216,7 +216,7 @@ TILE, UNROLL, WARPS = 4096, 8, 4
 """Values of a map that a program holds at a time; tiles whose loads it starts together; warps that share them."""
 
 
-SMALL, SMALL_CHANNELS, SMALL_TILE, SMALL_WARPS = 4096, 16, 512, 8
+SMALL, SMALL_CHANNELS, SMALL_TILE, SMALL_WARPS = 1024, 16, 512, 8
 """Rows of a group up to which one launch does all; channels of its programs; rows they hold at a time; their warps."""
 
 
