@@ -62,7 +62,7 @@ class Parts:
         count = sum(sizes.values())
         if starts and starts[-1] + list(sizes.values())[-1] - starts[0] == count:
             return dataclasses.replace(self, rows=self._narrow(starts[0], count), sizes=sizes)
-        rows = cat([self[name] for name in sizes]) if sizes else self.rows[:0]
+        rows = _end_to_end([self[name] for name in sizes]) if sizes else self.rows[:0]
         return dataclasses.replace(self, rows=rows, sizes=sizes)
 
     def _narrow(self, start: int, count: int) -> Tensor:
@@ -74,6 +74,25 @@ class Parts:
     def _start(self, name: str) -> int:
         names = list(self.sizes)
         return sum(self.sizes[other] for other in names[: names.index(name)])
+
+
+def whole(maps: Tensor) -> Tensor:
+    """Maps with all the channels that lie in memory behind theirs, if they are the first channels of wider maps."""
+    if maps.dim() != 4 or maps.requires_grad:
+        return maps
+    count, channels, height, width = maps.shape
+    wide = maps.stride(3)
+    strides = (height * width * wide, 1, width * wide, wide)
+    if wide <= channels or maps.stride() != strides or maps.storage_offset() % wide:
+        return maps
+    return maps.as_strided((count, wide, height, width), strides)
+
+
+def _end_to_end(parts: list[Tensor]) -> Tensor:
+    """All rows in one tensor; what lies behind the channels of maps still does."""
+    wide = [whole(part) for part in parts]
+    rows = cat(wide)
+    return rows if rows.shape == (len(rows), *parts[0].shape[1:]) else rows.narrow(1, 0, parts[0].shape[1])
 
 
 @dataclass(frozen=True)
@@ -111,7 +130,10 @@ class Classes:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step gives a method: the images (float, normalised) and labels of all parts, and what it asked for."""
+    """What one step gives a method: the images (normalised) and labels of all parts, and what it asked for.
+
+    The images are floats of single precision, or of that of the convolutions.
+    """
 
     images: Parts
     labels: Parts

@@ -4,6 +4,7 @@ Everything static (parts, sizes, which teacher) is decided when a `Phase` is mad
 epoch's plan, whose current row a device counter points at.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from ider.engine.model import Model
 from ider.engine.optim import momentum_of
 from ider.memory.plan import Segment
 from ider.nets import View
+from ider.nets.norm import runs_kernels
 from ider.nets.precision import Cast
 from ider.types import CURRENT, Batch, Classes, LabelledViews, Outcome, Parts, Views
 
@@ -72,15 +74,17 @@ class Workbench:
 
 
 class _Row(NamedTuple):
-    """What a step takes in: its row of the plan; of all parts end to end raw images, normalised ones, labels.
+    """What a step takes in: its row of the plan; the current images as they came; of all parts images shown and labels.
 
-    `stored` has, by field, what the memory stores with the drawn rows; `views` are strongly augmented images.
+    `slots` are those of all drawn rows, `stored` has, by field, what the memory stores with them; `views` are strongly
+    augmented images.
     """
 
     plan: dict[str, Tensor]
-    images: Tensor
+    current: Tensor
     shown: Tensor
     labels: Tensor
+    slots: Tensor
     stored: dict[str, Tensor]
     views: tuple[Tensor, Tensor] | None
 
@@ -95,7 +99,9 @@ class Phase:
         dtype = torch.float32 if compiles else compute_dtype(bench.config.engine)  # a compiler casts by itself
         self.cast = Cast(dtype, bench.model.net)
         self.cursor = torch.zeros(1, dtype=torch.int64, device=bench.images.device)
-        self.plan: dict[str, Tensor] = {}
+        self.plan: dict[torch.dtype, Tensor] = {}
+        self.shapes: dict[torch.dtype, dict[str, tuple[int, ...]]] = {}
+        """Of what lies end to end in a row of the plan."""
         self.needs = bench.config.method.needs()
         self.averages = [item.over(bench.config.train.epochs) for item in self.needs.averages]
         self.net, teacher = View(bench.model.net, averages=bench.model.averages), bench.model.teacher
@@ -108,14 +114,27 @@ class Phase:
 
     def load(self, segment: Segment, start: int) -> None:
         """Bring a segment's plan to the device, without waiting for it, and point at its row `start`."""
-        for name, array in segment.arrays.items():
-            rows = torch.from_numpy(array)
-            if name not in self.plan:
+        arrays = {name: torch.from_numpy(array) for name, array in segment.arrays.items()}
+        if not self.plan:
+            for name, array in arrays.items():
+                self.shapes.setdefault(array.dtype, {})[name] = tuple(array.shape[1:])
+        for dtype, shapes in self.shapes.items():
+            rows = torch.cat([arrays[name].reshape(segment.steps, math.prod(shapes[name])) for name in shapes], 1)
+            if dtype not in self.plan:
                 most = -(-len(self.bench.images) // self.bench.config.train.batch)
-                self.plan[name] = rows.new_zeros((most, *rows.shape[1:]), device=self.cursor.device)
+                self.plan[dtype] = rows.new_zeros((most, rows.shape[1]), device=self.cursor.device)
             pinned = rows.pin_memory() if self.cursor.is_cuda else rows
-            self.plan[name][: len(rows)].copy_(pinned, non_blocking=True)
+            self.plan[dtype][: len(rows)].copy_(pinned, non_blocking=True)
         self.cursor.fill_(start)
+
+    def planned(self) -> dict[str, Tensor]:
+        """The row of the plan that the cursor points at."""
+        found: dict[str, Tensor] = {}
+        for dtype, shapes in self.shapes.items():
+            row = self.plan[dtype].index_select(0, self.cursor).squeeze(0)
+            pieces = torch.split_with_sizes(row, [math.prod(shape) for shape in shapes.values()])
+            found |= {name: piece.view(shapes[name]) for name, piece in zip(shapes, pieces, strict=True)}
+        return found
 
     def step(self) -> None:
         """Do the step that the cursor points at, and point at the next one."""
@@ -159,7 +178,7 @@ class Phase:
             for draw in values.sizes:
                 memory.revise(name, row.plan[f"reads/{draw}"], values[draw])
         if self.needs.memory == "steps":
-            memory.write(row.plan["writes"], row.images[:current], row.labels[:current], outcome.kept)
+            memory.write(row.plan["writes"], row.current, row.labels[:current], outcome.kept)
 
     def _add_up(self, terms: Mapping[str, Tensor]) -> None:
         totals = self.bench.totals
@@ -172,23 +191,31 @@ class Phase:
 @torch.no_grad()
 def _gather(phase: Phase) -> _Row:
     """The row of the plan that the cursor points at, its images brought together and augmented."""
-    bench, memory = phase.bench, phase.bench.model.memory
-    plan = {name: rows.index_select(0, phase.cursor).squeeze(0) for name, rows in phase.plan.items()}
+    bench, memory, plan = phase.bench, phase.bench.model.memory, phase.planned()
     reads = [plan[f"reads/{name}"] for name in phase.drawn]
-    sources = [(bench.images, bench.labels, plan["samples"]), *((memory.images, memory.labels, read) for read in reads)]
-    images = torch.cat([images.index_select(0, index) for images, _, index in sources])
-    labels = torch.cat([labels.index_select(0, index) for _, labels, index in sources])
-    moved = crop_and_flip(images, plan.get("crops"), plan.get("flips"), bench.config.images.pad)
-    shown = normalise(moved, bench.mean, bench.std).contiguous(memory_format=torch.channels_last)
-    stored = {
-        name: torch.cat([values.index_select(0, read) for read in reads])
-        for name, values in memory.fields.items()
-        if reads
-    }
+    slots = torch.cat(reads) if reads else plan["samples"][:0]
+    current = bench.images.index_select(0, plan["samples"])
+    shown, labels = _shown(phase, plan, slots, current)
+    stored = {name: values.index_select(0, slots) for name, values in memory.fields.items() if reads}
     views = None
     if phase.needs.views is not None:
-        views = _views(phase, phase.needs.views, plan, (images, labels))
-    return _Row(plan, images, shown, labels, stored, views)
+        views = _views(phase, phase.needs.views, plan, (current, labels))
+    return _Row(plan, current, shown, labels, slots, stored, views)
+
+
+def _shown(phase: Phase, plan: Mapping[str, Tensor], slots: Tensor, current: Tensor) -> tuple[Tensor, Tensor]:
+    """The current rows and those of the memory's slots, moved and normalised, and their labels."""
+    bench, memory = phase.bench, phase.bench.model.memory
+    crops, flips, pad = plan.get("crops"), plan.get("flips"), bench.config.images.pad
+    if runs_kernels(bench.images):
+        from ider.data.augment_kernel import Moves, Source, bring_together  # which needs Triton
+
+        new, old = (bench.images, bench.labels, plan["samples"]), (memory.images, memory.labels, slots)
+        statistics, dtype = (bench.mean, bench.std), compute_dtype(bench.config.engine)
+        return bring_together((Source(*new), Source(*old)), Moves(crops, flips, pad), statistics, dtype)
+    labels = torch.cat([bench.labels.index_select(0, plan["samples"]), memory.labels.index_select(0, slots)])
+    moved = crop_and_flip(torch.cat([current, memory.images.index_select(0, slots)]), crops, flips, pad)
+    return normalise(moved, bench.mean, bench.std).contiguous(memory_format=torch.channels_last), labels
 
 
 def _views(phase: Phase, views: Views, plan: Mapping[str, Tensor], raw: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -206,7 +233,6 @@ def _views(phase: Phase, views: Views, plan: Mapping[str, Tensor], raw: tuple[Te
 def _batch(phase: Phase, row: _Row) -> Batch:
     """The row in the words of a method."""
     sizes, drawn, mixed = phase.sizes, phase.drawn, phase.needs.mixed
-    reads = [row.plan[f"reads/{name}"] for name in drawn]
     views = None
     if row.views is not None:
         images, labels = row.views
@@ -215,7 +241,7 @@ def _batch(phase: Phase, row: _Row) -> Batch:
         images=Parts(row.shown, sizes, mixed),
         labels=Parts(row.labels, sizes, mixed),
         classes=phase.bench.classes,
-        slots=Parts(torch.cat(reads) if reads else row.labels[:0], drawn),
+        slots=Parts(row.slots, drawn),
         stored={name: Parts(values, drawn) for name, values in row.stored.items()},
         coins={name: row.plan["coins"][place] for place, name in enumerate(phase.needs.coins) if name in sizes},
         dice={name: row.plan[f"dice/{name}"] for name in phase.needs.dice if name in sizes},

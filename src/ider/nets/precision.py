@@ -10,17 +10,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ider.meanwhile import beside
+from ider.types import whole
 
 
 class Conv2d(nn.Conv2d):
-    """A convolution without bias and dilation; while its weight is a cast one it may have a stream on the side."""
+    """A convolution without bias and dilation; while its weight is a cast one it may have a stream on the side.
+
+    Zeros that lie in memory behind the channels of a map are convolved, too, as that is faster.
+    """
 
     side: torch.cuda.Stream | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map to map."""
+        x = whole(x)
         if self.side is None:
-            return super().forward(x)
+            plain: Tensor = self._conv_forward(x, _widened(self.weight, x.shape[1]), None)
+            return plain
         form = (self.stride, self.padding)
         out: Tensor = _Beside.apply(x.to(self.weight.dtype), self.weight, form, self.side)  # type: ignore[no-untyped-call]
         return out
@@ -81,7 +87,7 @@ class _Beside(torch.autograd.Function):
         """Map to map."""
         ctx.save_for_backward(x)
         ctx.weight, ctx.form, ctx.side = weight, form, side
-        return F.conv2d(x, weight, None, *form)
+        return F.conv2d(x, _widened(weight, x.shape[1]), None, *form)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, None, None, None]:
@@ -89,12 +95,28 @@ class _Beside(torch.autograd.Function):
         (x,), weight, side = ctx.saved_tensors, ctx.weight, ctx.side
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            by_weight = _gradients(slope, x, weight, ctx.form, (False, True))[1]
+            by_weight = _by_weight(slope, x, weight, ctx.form)
             weight.grad = by_weight if weight.grad is None else weight.grad.add_(by_weight)
         for tensor in (x, slope):  # whose memory must not be given away while the work goes on
             tensor.record_stream(side)
         by_map = _gradients(slope, x, weight, ctx.form, (True, False))[0] if ctx.needs_input_grad[0] else None
         return by_map, None, None, None
+
+
+def _widened(weight: Tensor, channels: int) -> Tensor:
+    """A convolution's weight for maps of so many channels, of which it does not see the last."""
+    missing = channels - weight.shape[1]
+    return F.pad(weight, (0, 0, 0, 0, 0, missing)) if missing else weight
+
+
+def _by_weight(slope: Tensor, x: Tensor, weight: Tensor, form: tuple[Any, Any]) -> Tensor:
+    """A convolution's gradient by the weight, for the channels of the map that it sees."""
+    if x.shape[1] == weight.shape[1]:
+        return _gradients(slope, x, weight, form, (False, True))[1]
+    shape = (len(weight), x.shape[1], *weight.shape[2:])
+    wide = torch.empty(shape, dtype=weight.dtype, device=weight.device, memory_format=torch.channels_last)
+    found = _gradients(slope, x, wide, form, (False, True))[1]  # what is in the weight does not matter
+    return torch.empty_like(weight).copy_(found[:, : weight.shape[1]])
 
 
 def _gradients(
