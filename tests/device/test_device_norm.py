@@ -27,11 +27,12 @@ def reference(x: Tensor, sizes: list[int], add: Tensor | None, relu: bool, norm:
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module of the kernels, in use on any device, with tiles so small that a group has several of them."""
+    """The module of the kernels, in use on any device, with tiles and programs so few that each has several tiles."""
     from ider.nets import norm_kernels
 
     monkeypatch.setattr(PartNorm2d, "_fuses", lambda *_: True)
-    monkeypatch.setattr(norm_kernels, "SMALL_TILE", 64)
+    for name, value in {"SMALL_TILE": 64, "TILE": 1024, "SUMMING": 18, "WRITING": 24}.items():
+        monkeypatch.setattr(norm_kernels, name, value)
     return norm_kernels
 
 
@@ -85,7 +86,7 @@ KINDS = [(False, False), (False, True), (True, True), (True, False)]
 @pytest.mark.parametrize(("adds", "relu"), KINDS)
 @pytest.mark.parametrize(
     ("sizes", "channels", "side"),
-    [([8, 8, 8], 64, 8), ([8, 3], 128, 6), ([5], 3, 7), ([12], 256, 4), ([2, 3, 3, 1], 65, 9)],
+    [([8, 8, 8], 64, 8), ([8, 3], 128, 6), ([5], 3, 7), ([12], 256, 4), ([2, 3, 3, 1], 65, 9), ([2] * 5, 20, 5)],
 )
 def test_value_gradients_and_running_statistics(
     sizes: list[int], channels: int, side: int, adds: bool, relu: bool, dtype: torch.dtype, small: int,
@@ -95,6 +96,15 @@ def test_value_gradients_and_running_statistics(
     monkeypatch.setattr(kernels, "SMALL_TILE", 256)  # fewer of them, for the sake of time
     torch.manual_seed(0)
     assert_alike(pair(channels), sizes, side, adds, relu, dtype)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="maps as large as a GPU is given")
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("sizes", [[32, 32, 32], [64], [8, 32, 32]])
+@pytest.mark.parametrize(("channels", "side"), [(64, 32), (128, 16), (256, 8), (512, 4)])
+def test_maps_of_a_large_net_as_they_are_cut_up(channels: int, side: int, sizes: list[int], adds: bool) -> None:
+    torch.manual_seed(0)
+    assert_alike(pair(channels), sizes, side, adds, False, torch.float32)
 
 
 @pytest.mark.parametrize("small", [128, 127, 100])

@@ -52,8 +52,8 @@ class PartNorm2d(nn.Module):
 
     def _fuses(self, x: Tensor, sizes: Sequence[int]) -> bool:
         values, channels = min(sizes) * x.shape[2] * x.shape[3], x.shape[1]
-        counters = max(len(sizes) * (channels // 64 + 1), channels // 16 + 1)  # of large groups, of small ones
-        return self.training and values > 1 and counters <= len(self.arrivals) and runs_kernels(x)
+        counted = channels <= 16 * len(self.arrivals)  # a counter for each program on a small group
+        return self.training and values > 1 and counted and runs_kernels(x)
 
     def _normalise_groups(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
         if len(sizes) == 1:
