@@ -33,18 +33,18 @@ def tasks() -> list[Task]:
     ]
 
 
-def config(method: Method, mode: str) -> LearnerConfig:
+def config(method: Method, mode: str, precision: str = "fp32") -> LearnerConfig:
     return LearnerConfig(
         method=method,
         net=NetConfig(name="resnet18", width=8, classes=CLASSES),
         memory=MemoryConfig(size=20),
         train=TrainConfig(epochs=6, batch=16, replay_batch=16, lr=0.01),
-        engine=EngineConfig(device="cuda", precision="fp32", capture=mode),
+        engine=EngineConfig(device="cuda", precision=precision, capture=mode),
     )
 
 
-def learnt(method: Method, mode: str, seed: int = 3) -> Learner:
-    learner = Learner(config(method, mode), seed)
+def learnt(method: Method, mode: str, seed: int = 3, precision: str = "fp32") -> Learner:
+    learner = Learner(config(method, mode, precision), seed)
     for task in tasks():
         learner.learn(task)
     return learner
@@ -88,11 +88,12 @@ def test_nothing_waits_for_the_device_inside_an_epoch(name: str) -> None:
     assert watched > 0
 
 
-def test_seeds_side_by_side_are_what_each_is_alone() -> None:
-    method, seeds = METHODS["er+id"], (0, 1, 2)
-    alone = [losses(learnt(method, "graph", seed)) for seed in seeds]
-    again = [losses(learnt(method, "graph", seed)) for seed in seeds]
-    learners = [Learner(config(method, "graph"), seed) for seed in seeds]
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_seeds_side_by_side_are_what_each_is_alone(precision: str) -> None:
+    method, seeds = METHODS["er+id"], range(9)  # each with some streams: more than the device has, so they are shared
+    alone = [losses(learnt(method, "graph", seed, precision)) for seed in seeds]
+    again = [losses(learnt(method, "graph", seed, precision)) for seed in seeds]
+    learners = [Learner(config(method, "graph", precision), seed) for seed in seeds]
 
     def steps(learner: Learner) -> Iterator[object]:
         for task in tasks():
@@ -103,3 +104,10 @@ def test_seeds_side_by_side_are_what_each_is_alone() -> None:
     noise = max(np.abs(np.subtract(one, other)).max() for one, other in zip(alone, again, strict=True))
     together = [np.abs(np.subtract(one, losses(other))).max() for one, other in zip(alone, learners, strict=True)]
     assert max(together) <= max(10 * noise, 1e-3)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_half_precision_is_near_single_precision(name: str) -> None:
+    single, half = (losses(learnt(METHODS[name], "graph", precision=precision)) for precision in ("fp32", "bf16"))
+    assert half[0] == pytest.approx(single[0], rel=0.05)
+    assert np.mean(half) == pytest.approx(np.mean(single), rel=0.15)

@@ -238,3 +238,12 @@ def test_memories_smaller_than_a_batch(stream: Stream, size: int) -> None:
     assert learner.slots.filled == size
     assert (learner.memory.labels[:-1].numpy() == learner.slots.labels).all()
     assert np.isfinite(learner.answers(stream.tests[0].images).first).all()
+
+
+def test_a_net_that_answers_with_nan_is_told() -> None:
+    rng = np.random.default_rng(0)
+    task = Task(rng.integers(0, 256, (8, 1, 8, 8)).astype(np.uint8), np.arange(8) % 2)
+    learner = Learner(recipe("digits", "er")).learn(task)
+    next(learner.net.norms()).running_var.fill_(torch.nan)
+    with pytest.raises(RunError, match=r"answers with nan.*smaller train.lr"):
+        learner.answers(task.images)

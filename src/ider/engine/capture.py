@@ -55,31 +55,31 @@ class _Recorded:
     def __init__(self, step: Step, pool: Any) -> None:
         self.step, self.pool, self.runs = step, pool, 0
         self.graph: torch.cuda.CUDAGraph | None = None
+        # Nothing can be recorded on the default stream, so nothing is warmed up there. Work beside it comes after it.
+        self.aside = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
 
     def __call__(self) -> None:
         """Do one step."""
         if self.graph is not None:
             self.graph.replay()
             return
-        # Nothing can be recorded on the default stream, so nothing is warmed up there.
-        aside = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]  # before what runs beside it
         with _compiling(), _choosing():
             if self.runs < WARM_UP:
-                self._run_on(aside)
+                self._run()
             else:
-                self._record_on(aside)
+                self._record()
         self.runs += 1
 
-    def _run_on(self, aside: torch.cuda.Stream) -> None:
+    def _run(self) -> None:
         here = torch.cuda.current_stream()
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):
+        self.aside.wait_stream(here)
+        with torch.cuda.stream(self.aside):
             self.step()
-        here.wait_stream(aside)
+        here.wait_stream(self.aside)
 
-    def _record_on(self, aside: torch.cuda.Stream) -> None:
+    def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, self.pool, aside):
+        with torch.cuda.graph(graph, self.pool, self.aside):
             self.step()
         self.graph = graph
         graph.replay()

@@ -14,7 +14,7 @@ from ider.data.augment import normalise
 from ider.engine import checkpoint
 from ider.engine.answers import Answers
 from ider.engine.device import casting, compute_dtype
-from ider.errors import UserError
+from ider.errors import RunError, UserError
 from ider.memory.store import MemoryStore
 from ider.nets import NETS, Shape, TwoInputNet
 from ider.protocols import Predict
@@ -102,6 +102,8 @@ class Model:
                 for start in range(0, max(len(images), 1), EVALUATION_ROWS)
             ]
         first, second = (torch.cat(part).float().cpu().numpy() for part in zip(*chunks, strict=True))
+        if np.isnan(first).any() or np.isnan(second).any():
+            raise RunError("the net answers with nan, so training has come apart; a smaller train.lr usually helps")
         return Answers(first, second)
 
     def tensors(self) -> checkpoint.Tensors:

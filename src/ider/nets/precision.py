@@ -71,7 +71,10 @@ class Cast:
         if not pairs:
             return
         if self.side is not None:
-            torch.cuda.current_stream().wait_stream(self.side)
+            here = torch.cuda.current_stream()
+            here.wait_stream(self.side)
+            for _, slope in pairs:  # whose memory is the side's, and must not be given away before it has been read
+                slope.record_stream(here)
         made = [torch.empty_like(slope, dtype=weight.dtype) for weight, slope in pairs]
         torch._foreach_copy_(made, [slope for _, slope in pairs])
         for (weight, _), slope in zip(pairs, made, strict=True):
