@@ -12,11 +12,14 @@ Begun = Callable[[], Parts]
 _BESIDE: dict[tuple[torch.cuda.Stream, str], torch.cuda.Stream] = {}
 
 
-def beside(purpose: str) -> torch.cuda.Stream:
-    """The stream for a purpose beside the current one: always the same, so that what is freed there is used again."""
+def beside(purpose: str, first: bool = False) -> torch.cuda.Stream:
+    """The stream for a purpose beside the current one, always the same; its work comes `first`, or when there is room.
+
+    A device has some streams of each kind, which are handed out in turn: two purposes may get the same.
+    """
     place = torch.cuda.current_stream(), purpose
     if place not in _BESIDE:
-        _BESIDE[place] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        _BESIDE[place] = torch.cuda.Stream(priority=-1 if first else 0)  # type: ignore[no-untyped-call]
     return _BESIDE[place]
 
 

@@ -1,9 +1,12 @@
 """On a GPU: what works on several streams is right also where one of them is far behind and memory is used again."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
+from ider.engine.capture import WARM_UP, capture
 from ider.meanwhile import beside, meanwhile
 from ider.nets import NETS, Shape, TwoInputNet
 from ider.nets.precision import Cast
@@ -75,3 +78,34 @@ def test_what_is_used_and_found_meanwhile_outlives_its_stream(slow: str) -> None
         junk += use_again(side, [shape])
     torch.cuda.synchronize()
     assert (tripled == 6).all()
+
+
+def test_recordings_from_one_stream_do_not_share_their_workspaces() -> None:
+    """Products whose sums are split need room for parts of them, which belongs to the stream they are recorded on."""
+    torch.manual_seed(0)
+    pairs = [(torch.randn(16, 65536, device="cuda"), torch.randn(65536, 16, device="cuda")) for _ in range(6)]
+    found = [torch.empty(16, 16, device="cuda") for _ in pairs]
+    lanes = [torch.cuda.Stream() for _ in pairs]
+
+    def step_of(number: int) -> Callable[[], None]:
+        left, right = pairs[number]
+
+        def step() -> None:
+            for _ in range(20):
+                torch.mm(left, right, out=found[number])
+
+        return step
+
+    with torch.cuda.stream(lanes[0]):  # the same stream aside for all
+        steps = [capture(step_of(number), "graph", torch.cuda.graph_pool_handle()) for number in range(len(pairs))]
+        for step in steps:
+            for _ in range(WARM_UP + 1):
+                step()
+    torch.cuda.synchronize()
+    alone = [each.clone() for each in found]
+    for _ in range(50):
+        for lane, step in zip(lanes, steps, strict=True):
+            with torch.cuda.stream(lane):
+                step()
+        torch.cuda.synchronize()
+        assert all(torch.equal(one, other) for one, other in zip(found, alone, strict=True))

@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeVar, cast
 
 import torch
 
+from ider.meanwhile import beside
+
 Mode = Literal["off", "compile", "graph"]
 Step = Callable[[], None]
 
@@ -55,34 +57,49 @@ class _Recorded:
     def __init__(self, step: Step, pool: Any) -> None:
         self.step, self.pool, self.runs = step, pool, 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        # Nothing can be recorded on the default stream, so nothing is warmed up there. Work beside it comes after it.
-        self.aside = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
 
     def __call__(self) -> None:
         """Do one step."""
         if self.graph is not None:
             self.graph.replay()
             return
+        # Nothing can be recorded on the default stream, so nothing is warmed up there. Work beside it comes after it.
+        aside = beside("steps", first=True)
         with _compiling(), _choosing():
             if self.runs < WARM_UP:
-                self._run()
+                self._run_on(aside)
             else:
-                self._record()
+                self._record_on(aside)
         self.runs += 1
 
-    def _run(self) -> None:
+    def _run_on(self, aside: torch.cuda.Stream) -> None:
         here = torch.cuda.current_stream()
-        self.aside.wait_stream(here)
-        with torch.cuda.stream(self.aside):
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
             self.step()
-        here.wait_stream(self.aside)
+        here.wait_stream(aside)
 
-    def _record(self) -> None:
+    def _record_on(self, aside: torch.cuda.Stream) -> None:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, self.pool, self.aside):
+        here = torch.cuda.current_stream()
+        with torch.cuda.stream(here), _own_workspaces(), torch.cuda.graph(graph, self.pool, aside):
             self.step()
         self.graph = graph
         graph.replay()
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Within, matrix products get workspaces that nobody else has.
+
+    Those at hand belong to a stream, and a recording takes note of their address: replayed elsewhere, beside another
+    recording from the same stream, both would write there.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Where the arithmetic runs: `auto` made definite, and the precision of a forward pass."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
 import torch
@@ -31,6 +31,13 @@ def resolve(config: EngineConfig, runs: int = 1) -> EngineConfig:
     at_once = min(runs, config.at_once or (AT_ONCE_ON_A_GPU if device == "cuda" else cores))
     threads = config.threads or max(1, cores // at_once)
     return replace(config, device=device, precision=precision, capture=capture, at_once=at_once, threads=threads)
+
+
+def settle() -> None:
+    """Wait until the GPU, if one is in use, has done all that it was given; what went wrong there is known already."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        with suppress(RuntimeError):
+            torch.cuda.synchronize()
 
 
 def device_name(config: EngineConfig) -> str:

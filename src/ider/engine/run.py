@@ -15,7 +15,7 @@ from ider.calibration import CALIBRATORS
 from ider.config import RunConfig, as_dict, run_id
 from ider.engine import calibrated, evaluate
 from ider.engine.classbook import ClassBook
-from ider.engine.device import device_name
+from ider.engine.device import device_name, settle
 from ider.engine.learner import Learner
 from ider.engine.ledger import Progress
 from ider.errors import RunError, UserError
@@ -51,11 +51,14 @@ def running(config: RunConfig, seed: int, folder: Path, stream: Stream | None = 
         for task in taught.tasks[journey.learner.tasks_learned :]:
             yield from journey.learning(task)
             journey.arrive()
-    except torch.OutOfMemoryError:
-        raise RunError(
-            f"the device's memory is too small for {config.engine.at_once} such runs at once; go on with fewer "
-            "(--set engine.at_once=1), a smaller train.batch or a smaller net.width"
-        ) from None
+    except BaseException as error:
+        settle()  # the runs beside this one must not get memory at which it is at work still
+        if isinstance(error, torch.OutOfMemoryError) or isinstance(error.__context__, torch.OutOfMemoryError):
+            raise RunError(
+                f"the device's memory is too small for {config.engine.at_once} such runs at once; go on with fewer "
+                "(--set engine.at_once=1), a smaller train.batch or a smaller net.width"
+            ) from None
+        raise
     record = journey.record()
     journey.learner.save(folder / MODEL)
     write_json(folder / RECORD, record)
