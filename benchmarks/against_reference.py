@@ -12,6 +12,7 @@ import dataclasses
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -43,22 +44,24 @@ class Block(nn.Module):
 class Reference(nn.Module):
     """The two-input ResNet-18: `f1` up to stage 2, `f2` from there on, the second input added in between."""
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, width: int = 64) -> None:
         super().__init__()
-        stem = (nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-        self.f1 = nn.Sequential(*stem, Block(64, 64, 1), Block(64, 64, 1), Block(64, 128, 2), Block(128, 128, 1))
-        self.f2 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1), Block(256, 512, 2), Block(512, 512, 1))
-        self.label, self.head = nn.Sequential(nn.Linear(classes, 128), nn.LeakyReLU(0.01)), nn.Linear(512, classes)
+        stem = (nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        two, four, eight = 2 * width, 4 * width, 8 * width
+        self.f1 = nn.Sequential(
+            *stem, Block(width, width, 1), Block(width, width, 1), Block(width, two, 2), Block(two, two, 1)
+        )
+        self.f2 = nn.Sequential(
+            Block(two, four, 2), Block(four, four, 1), Block(four, eight, 2), Block(eight, eight, 1)
+        )
+        self.label, self.head = nn.Sequential(nn.Linear(classes, two), nn.LeakyReLU(0.01)), nn.Linear(eight, classes)
 
     def decode(self, h: Tensor, u: Tensor) -> Tensor:
         return self.head(self.f2(h + self.label(u)[:, :, None, None]).mean((2, 3)))
 
 
-def reference_step(
-    net: Reference, old: Reference, optimiser: torch.optim.SGD, parts: list[tuple[Tensor, Tensor]]
-) -> None:
-    """One step from the second task on: current batch, replay, and a second draw for the fixed point."""
-    current, replay, distill = parts
+def reference_loss(net: Reference, old: Reference | None, parts: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
+    """The loss of a step: current batch, replay if the memory holds something, and, with an old net, fixed points."""
 
     def supervised(x: Tensor, y: Tensor) -> Tensor:
         h = net.f1(x)
@@ -66,11 +69,25 @@ def reference_step(
         return F.cross_entropy(first, y) + F.cross_entropy(net.decode(h, first.softmax(1)), y)
 
     def fixed_point(x: Tensor) -> Tensor:
+        assert old is not None
         first = net.decode(net.f1(x), prior(x, net.head.out_features))
         return F.mse_loss(first, old.decode(old.f1(x), first.softmax(1)))
 
-    loss = 0.5 * supervised(*current) + WEIGHTS["current"] * fixed_point(current[0])
-    loss = loss + WEIGHTS["replay"] * supervised(*replay) + WEIGHTS["memory"] * fixed_point(distill[0])
+    loss = 0.5 * supervised(*parts["current"])
+    if old is not None:
+        loss = loss + WEIGHTS["current"] * fixed_point(parts["current"][0])
+    if "replay" in parts:
+        loss = loss + WEIGHTS["replay"] * supervised(*parts["replay"])
+    if old is not None:
+        loss = loss + WEIGHTS["memory"] * fixed_point(parts["distill"][0])
+    return loss
+
+
+def reference_step(
+    net: Reference, old: Reference | None, optimiser: torch.optim.SGD, parts: Mapping[str, tuple[Tensor, Tensor]]
+) -> None:
+    """One step."""
+    loss = reference_loss(net, old, parts)
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
@@ -112,7 +129,8 @@ def main(device: str = "cpu", precision: str = "fp32") -> None:
     reference = Reference(100).to(device)
     old, optimiser = copy.deepcopy(reference), torch.optim.SGD(reference.parameters(), 0.03)
     images = torch.randn(3, BATCH, 3, 32, 32, device=device)
-    parts = [(images[k], torch.randint(100, (BATCH,), device=device)) for k in range(3)]
+    names = ("current", "replay", "distill")
+    parts = {name: (images[k], torch.randint(100, (BATCH,), device=device)) for k, name in enumerate(names)}
     times = 200 if cuda else 2
     warm = 300 if cuda else 2
     for _ in range(warm):
