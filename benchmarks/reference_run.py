@@ -3,7 +3,7 @@
     python benchmarks/reference_run.py DATA_DIR SEED [WIDTH] [EPOCHS]
 
 Takes nothing of ider but the images in their tasks, and how they are normalised: passes, losses, memory, augmentation,
-schedule and evaluation are written out here. Prints the final average accuracy and the task-IL accuracy; ider's come from:
+schedule and evaluation are written out here. Prints the final average accuracy and the task-IL accuracy. Beside it:
 
     ider run --benchmark cifar100 --method er+id --memory 500 --set net.width=8 --epochs 2 --device cpu --seeds 0,1,2
 """

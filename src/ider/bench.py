@@ -6,7 +6,8 @@ Images are random: speed does not depend on what they show, and no dataset need 
 import platform
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,39 +26,34 @@ EVALUATED = 10_000
 _DIGITS = (1258, 539)
 
 
+def _told(text: str) -> Any:
+    """A field, and what is to be said of it."""
+    return field(metadata={"help": text})
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What `measure` found. Times are of this machine on this day; `times_floor` compares better."""
 
-    benchmark: str
-    method: str
-    memory: int
-    seeds: int
-    device: str
-    torch: str
-    precision: str
-    capture: str
-    ms_per_step: float
-    """Of one seed: the wall time divided by the steps of all seeds, planning and transfer included."""
-    times_floor: float
-    """`ms_per_step` in units of the time that the step's arithmetic takes at `tflops_ceiling`."""
-    images_per_s: float
-    """Current images of all seeds together."""
-    planning_percent: float
-    """The host's time in planning epochs, of the wall time; a GPU is at work meanwhile."""
-    transfer_percent: float
-    """The host's time in handing the plans to the device, of the wall time."""
-    evaluation_s: float
-    """Both answers to 10,000 images."""
-    evaluation_percent: float
-    """What evaluation would take of a whole run of this benchmark."""
-    start_s: float
-    """Until the second task's steps run at full speed: the first task's epoch, warming up, compiling, recording."""
-    peak_mb: float
-    """Of the device's memory; on the CPU of the process."""
-    gflop_per_step: float
-    tflops_ceiling: float
-    """What a large matrix product reaches here in this precision."""
+    benchmark: str = _told("whose images and settings")
+    method: str = _told("the recipe")
+    memory: int = _told("slots")
+    seeds: int = _told("runs side by side")
+    device: str = _told("what the arithmetic runs on")
+    torch: str = _told("its version")
+    precision: str = _told("of convolutions and matrix products")
+    capture: str = _told("how a step runs")
+    ms_per_step: float = _told("of one run: wall time over the steps of all, planning and transfer included")
+    times_floor: float = _told("the same in units of the time that its arithmetic takes at tflops_ceiling")
+    images_per_s: float = _told("current images, of all runs together")
+    planning_percent: float = _told("the host's time in planning epochs, of the wall time; a GPU is at work meanwhile")
+    transfer_percent: float = _told("the host's time in handing plans to the device, of the wall time")
+    evaluation_s: float = _told("both answers to 10,000 images")
+    evaluation_percent: float = _told("what evaluation would take of a whole run of this benchmark")
+    start_s: float = _told("to full speed in the second task: an epoch of the first, warming up, compiling, recording")
+    peak_mb: float = _told("the most memory of the device; on the CPU of the process")
+    gflop_per_step: float = _told("floating-point operations of a step, in 10^9")
+    tflops_ceiling: float = _told("what a large matrix product reaches here in this precision, in 10^12 a second")
 
 
 def measure(config: RunConfig, seconds: float = 5.0) -> Measurement:

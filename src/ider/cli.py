@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,12 +161,14 @@ def bench(
 
     base = recipe(_benchmark(benchmark, None), typed(method), memory)
     assignments = _assignments(None, None, (device, precision, capture), None) + (set_ or [])
-    found = asdict(measure(_adjusted(base, assignments, _seeds(None, num_seeds)), seconds))
+    found = measure(_adjusted(base, assignments, _seeds(None, num_seeds)), seconds)
     if json_:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(asdict(found), indent=1))
     else:
-        rows = {name: f"{value:,.3f}" if isinstance(value, float) else str(value) for name, value in found.items()}
-        show_rows([{"measured": name.replace("_", " "), "value": value} for name, value in rows.items()])
+        values = {item: getattr(found, item.name) for item in fields(found)}
+        texts = {item: f"{value:,.3f}" if isinstance(value, float) else value for item, value in values.items()}
+        rows = [{"measured": i.name, "value": text, "what it is": i.metadata["help"]} for i, text in texts.items()]
+        show_rows(rows)
 
 
 @app.command(epilog="Example: ider resume runs/digits-m30")
