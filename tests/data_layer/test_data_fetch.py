@@ -167,7 +167,7 @@ def test_a_label_of_compression_does_not_unpack_the_archive(make, server: Server
 
 def test_a_wrong_checksum_leaves_nothing_behind(make, server: Server, whole) -> None:
     server.files[ARCHIVE] += b"!"
-    with pytest.raises(UserError, match=r"tar\.gz sends something else than the published file: the MD5"):
+    with pytest.raises(RunError, match=r"tar\.gz sends something else than the published file: the MD5"):
         fetch("cifar100", make.root)
     assert list(make.root.iterdir()) == []
     assert len(server.asked) == 1
@@ -177,7 +177,7 @@ def test_a_failure_leaves_what_was_there(make, server: Server, whole) -> None:
     good = server.files.pop(ARCHIVE)
     make.write({ARCHIVE: b"older"})
     with pytest.raises(
-        UserError, match=r"the server answers 404\); try again with: ider data fetch cifar100 --data-dir"
+        RunError, match=r"the server answers 404\); try again with: ider data fetch cifar100 --data-dir"
     ):
         fetch("cifar100", make.root)
     assert (make.root / ARCHIVE).read_bytes() == b"older"
@@ -189,7 +189,7 @@ def test_a_failure_leaves_what_was_there(make, server: Server, whole) -> None:
 
 def test_a_transfer_that_never_gets_on_ends(make, server: Server, whole) -> None:
     server.breaks_after = [100_000, *[0] * 20]
-    with pytest.raises(UserError, match="the connection broke"):
+    with pytest.raises(RunError, match="the connection broke"):
         fetch("cifar100", make.root)
     assert len(server.asked) == 2
     assert (make.root / f"{ARCHIVE}.part").stat().st_size > 80_000
@@ -205,7 +205,7 @@ def test_no_network_is_said_at_once(make, monkeypatch: pytest.MonkeyPatch, way: 
             monkeypatch.setattr(socket, "getaddrinfo", _no_resolver)
         make.expect("cifar100", make.random(100, 200, 100), urls={ARCHIVE: url})
         began = time.monotonic()
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(RunError) as caught:
             fetch("cifar100", make.root)
     assert time.monotonic() - began < 5
     wanted = f"{url} could not be downloaded (no connection: ConnectionError); try again with: ider data fetch cifar100"
@@ -233,7 +233,7 @@ def test_a_download_that_came_to_nothing_is_no_dataset(make, server: Server) -> 
     files = make.fashion(found, packed=True)
     urls = {path: f"{server.url}/{path.rpartition('/')[2]}" for path in files}
     make.expect("fashion-mnist", found, files, urls=urls)
-    with pytest.raises(UserError, match="404"):
+    with pytest.raises(RunError, match="404"):
         fetch("fashion-mnist", make.root)
     assert status("fashion-mnist", make.root).path is None
     with pytest.raises(UserError, match="is in none of the data folders"):

@@ -49,9 +49,9 @@ def _fetch_file(url: str, md5: str, target: Path, on_progress: OnProgress | None
                 raise
             return Path(retrieve())  # the old piece may have been the fault
     except ValueError:
-        raise UserError(f"{url} sends something else than the published file: the MD5 does not fit") from None
+        raise RunError(f"{url} sends something else than the published file: the MD5 does not fit") from None
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        raise UserError(f"{url} could not be downloaded ({_reason(error)}); try again with: {again}") from None
+        raise RunError(f"{url} could not be downloaded ({_reason(error)}); try again with: {again}") from None
     except OSError as error:
         raise RunError(f"{target} could not be written ({error.strerror or error})") from None
 
