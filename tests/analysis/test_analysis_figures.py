@@ -154,6 +154,11 @@ def test_recency_bias_draws_mass_whiskers_and_the_balanced_share(runs: Runs) -> 
     assert _legend(figure) == ["er", "er+id", "joint (ceiling)", "balanced"]
 
 
+def test_forty_methods_look_all_different(make_record: Maker) -> None:
+    looks = style.looks({f"m{number}": [make_record(f"m{number}")] for number in range(40)})
+    assert len(set(looks.values())) == 40
+
+
 def test_a_method_looks_the_same_in_every_figure_and_unlike_any_other(make_record: Maker) -> None:
     crowd = {f"m{name}": [make_record(f"m{name}", tasks=2)] for name in range(11)}
     crowd["joint"] = [make_record("joint", tasks=2, at_once=True)]

@@ -100,7 +100,8 @@ def recency_bias(runs: Runs) -> Figure:
     edges = np.arange(tasks + 1) + 0.5
     handles.append(axes.stairs(balanced_share(runs), edges, baseline=None, color=style.GREY, linewidth=1.0, zorder=1))
     style.fix_ticks(axes, tasks)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=-0.03 * axes.get_ylim()[1])  # room for the markers of what gets nothing
+    axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= axes.get_ylim()[1]])
     style.label(axes, "Task", "Probability mass received (%)")
     style.legend_below(figure, handles, labels)
     return figure

@@ -44,7 +44,7 @@ def looks(runs: Runs) -> dict[str, Look]:
     found = {
         name: Look(
             _COLOURS[index % len(_COLOURS)],
-            _MARKERS[index % len(_MARKERS)],
+            _MARKERS[(index + index // (len(_COLOURS) * len(_DASHES))) % len(_MARKERS)],  # no two are all alike
             _DASHES[index // len(_COLOURS) % len(_DASHES)],
         )
         for index, name in enumerate(methods)
