@@ -1,13 +1,13 @@
 """Work on the side: on a GPU, passes that do not need each other run at once, each on a stream of its own."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
-from ider.types import Parts
+from ider.types import Parts, Terms
 
-Begun = Callable[[], Parts]
-"""Work on its way: called, it gives the result once that is there."""
+T = TypeVar("T", Parts, Terms)
 
 _BESIDE: dict[tuple[torch.cuda.Stream, str], torch.cuda.Stream] = {}
 
@@ -23,26 +23,25 @@ def beside(purpose: str, first: bool = False) -> torch.cuda.Stream:
     return _BESIDE[place]
 
 
-def meanwhile(work: Callable[[], Parts], *used: Parts) -> Begun:
-    """Begin `work` on what is `used`.
+def meanwhile(work: Callable[[], T], used: Parts) -> Callable[[], T]:
+    """Begin `work` on what is `used`; the result is there when what this returns is called, once.
 
-    Gradients go back the same ways. No net may be at work twice at a time. A compiler orders the work by itself, and
-    without a GPU it is done at once.
+    Gradients go back the same ways. A net that learns, or tracks statistics, must not be at work twice at a time. A
+    compiler orders the work by itself, and without a GPU it is done when it is asked for.
     """
-    if torch.compiler.is_compiling() or not all(parts.rows.is_cuda for parts in used):
-        done = work()
-        return lambda: done
+    if torch.compiler.is_compiling() or not used.rows.is_cuda:
+        return work
     side = beside("passes")
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         found = work()
-    for parts in used:  # whose memory must not be given away while the work goes on
-        parts.rows.record_stream(side)
+    used.rows.record_stream(side)  # whose memory must not be given away while the work goes on
 
-    def result() -> Parts:
+    def result() -> T:
         asking = torch.cuda.current_stream()
         asking.wait_stream(side)
-        found.rows.record_stream(asking)
+        for tensor in [found.rows] if isinstance(found, Parts) else found.values():
+            tensor.record_stream(asking)
         return found
 
     return result

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ider.errors import UserError
 from ider.losses import logit_kl, logit_mse, probabilities
-from ider.meanwhile import Begun, meanwhile
+from ider.meanwhile import meanwhile
 from ider.methods.base import Supervised
 from ider.methods.er import ER
 from ider.options import option, validate
@@ -101,12 +101,14 @@ class Idempotent:
         """
         batch = replace(batch, images=replace(batch.images, alone=(DISTILL,)))
         aside = self.base.aside(net, batch)
-        ask_old = self._old_net(net, teacher, batch)
+        # A living teacher's statistics are those of what the base shows it.
+        old = net.average(self.teacher_of).untracked() if self.teacher_lives else teacher
+        fixed_point = self._fixed_point(old, batch)
         z, keep = net.encode(batch.images), self.base.keep(batch)
         first = net.decode(z, keep=keep)
         own = first.pick(*(name for name in first.logits.sizes if name != DISTILL))
         kept = None if keep is None else batch.images.like(keep).pick(*self.base.labelled).rows
-        old = None if ask_old is None else ask_old(first.logits)
+        fixed = meanwhile(lambda: fixed_point(first.logits), first.logits)
         answers = {"first": self._asked(net, z, first.logits, batch, kept)}
         if self.second_answers:
             asked = answers["first"]
@@ -116,8 +118,7 @@ class Idempotent:
             for which, logits in answers.items()
             for name, term in self.base.supervised(logits, batch).items()
         }
-        fixed = {} if old is None else self._fixed_point(old(), first.logits, batch)
-        terms |= self.base.further(aside or own, (net, teacher), batch) | fixed
+        terms |= self.base.further(aside or own, (net, teacher), batch) | fixed()
         return Outcome(terms, self.base.kept(own), self.base.revised(own, batch), self.base.counted(own, batch))
 
     def _labelled(self) -> tuple[str, ...]:
@@ -136,35 +137,25 @@ class Idempotent:
         second_input = kept.like(torch.where((coins > self.prior_probability)[:, None], one_hot, prior))
         return net.decode(z.pick(*kept.sizes), second_input, keep).logits
 
-    def _old_net(self, net: Net, teacher: Net | None, batch: Batch) -> Callable[[Parts], Begun] | None:
-        """What asks the frozen net, if there is one, for what it makes of the present answers."""
-        names = [name for name in self._fixed_weights() if name in batch.images]
-        if self.teacher_lives:  # its statistics are those of what the base shows it
-            teacher = net.average(self.teacher_of).untracked()
-        if teacher is None or not names:
-            return None
-        asked, images = teacher, batch.images.pick(*names)
-        z = meanwhile(lambda: asked.encode(images), images)
-
-        def ask(first: Parts) -> Begun:
-            answer = first.pick(*names)
-            second_input = answer.like(probabilities(answer.rows))
-            return meanwhile(lambda: asked.decode(z(), second_input).logits, second_input)
-
-        return ask
-
-    def _fixed_weights(self) -> dict[str, float]:
+    def _fixed_point(self, old: Net | None, batch: Batch) -> Callable[[Parts], Terms]:
+        """What makes the terms of the first answers, part by part; the old net sees its images meanwhile."""
         weights = {CURRENT: self.current_weight, DISTILL: self.memory_weight}
-        return {name: weight for name, weight in weights.items() if weight}
+        weights = {name: weight for name, weight in weights.items() if weight and name in batch.images}
+        if old is None or not weights:
+            return lambda first: {}
+        images = batch.images.pick(*weights)
+        z = meanwhile(lambda: old.encode(images), images)
 
-    def _fixed_point(self, old: Parts, first: Parts, batch: Batch) -> Terms:
-        """The distance of the current answer to what the previous task's net makes of it, part by part."""
-        begun = batch.classes.past.any() if self.teacher_lives else 1  # a mean is there before
-        return {
-            f"fixed_point/{name}": weight * begun * self._distance(first[name], old[name])
-            for name, weight in self._fixed_weights().items()
-            if name in old
-        }
+        def distances(first: Parts) -> Terms:
+            answer = first.pick(*weights)
+            target = old.decode(z(), answer.like(probabilities(answer.rows))).logits
+            begun = batch.classes.past.any() if self.teacher_lives else 1  # a mean is there before
+            return {
+                f"fixed_point/{name}": weight * begun * self._distance(answer[name], target[name])
+                for name, weight in weights.items()
+            }
+
+        return distances
 
     def _distance(self, answer: Tensor, target: Tensor) -> Tensor:
         return DISTANCES[self.distance](answer, target if self.teacher_gradient else target.detach())
