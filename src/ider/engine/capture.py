@@ -1,11 +1,11 @@
-"""How a step runs: as it is, compiled, or compiled and recorded as a CUDA graph; always the same arithmetic.
+"""How a step runs: as it is, compiled, or recorded as a CUDA graph; always the same arithmetic.
 
 A step takes no argument and touches no Python state: all it reads and writes are device tensors that stay where they
 are. So its work can be recorded once and replayed without running its Python code again.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar, cast
 
 import torch
@@ -65,7 +65,7 @@ class _Recorded:
             return
         # Nothing can be recorded on the default stream, so nothing is warmed up there. Work beside it comes after it.
         aside = beside("steps", first=True)
-        with _compiling(), _choosing():
+        with _choosing():
             if self.runs < WARM_UP:
                 self._run_on(aside)
             else:
@@ -107,8 +107,7 @@ def _compiling() -> Iterator[None]:
     """Room in the compiler's tables for all shapes; on reaching their end it would raise."""
     import torch._dynamo.config as settings
 
-    with ExitStack() as stack:
-        stack.enter_context(settings.patch(recompile_limit=_SHAPES, accumulated_recompile_limit=_SHAPES))
+    with settings.patch(recompile_limit=_SHAPES, accumulated_recompile_limit=_SHAPES):
         yield
 
 

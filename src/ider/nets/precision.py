@@ -40,10 +40,9 @@ class Cast:
 
     def __init__(self, dtype: torch.dtype, net: nn.Module) -> None:
         layers = [layer for layer in net.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
-        own = [(layer, name, weight) for layer in layers for name, weight in layer.named_parameters(recurse=False)]
-        own = [(layer, name, weight) for layer, name, weight in own if weight.requires_grad and weight.dtype != dtype]
-        self.places = [(layer, name) for layer, name, _ in own]
-        self.weights: list[Tensor] = [weight for _, _, weight in own]
+        own = {(layer, name): weight for layer in layers for name, weight in layer.named_parameters(recurse=False)}
+        learning = {place: weight for place, weight in own.items() if weight.requires_grad and weight.dtype != dtype}
+        self.places, self.weights = list(learning), list[Tensor](learning.values())
         self.dtype, self.cast = dtype, list[Tensor]()
         self.side: torch.cuda.Stream | None = None
 
